@@ -1,0 +1,1 @@
+"""The runtime: storage, control plane, model computation, execution and learning."""

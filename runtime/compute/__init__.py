@@ -1,0 +1,1 @@
+"""Model computation behind one small protocol; see `protocol`."""

@@ -1,0 +1,264 @@
+"""The compute protocol: what every backend offers and every carrier transports.
+
+One `Compute` serves sampling and training of many models. It has three carriers: in process
+(tests), HTTP over a Unix socket with binary arrays (`client`, `server`), and Tinker. One
+conformance suite runs against each.
+
+State that must outlive the process is named by content or by the caller:
+
+* a *sampler* is (base model, adapter digest or none); adapters are safetensors, held by
+  digest and loaded on demand, so a restart changes nothing. An adapter that is not here is
+  `adapter_missing`: the caller puts the bytes and repeats the call.
+* a *trainer* lives in memory, within one `incarnation` of the backend. Its state is saved
+  under a name that the caller chooses (the update's id), durably and at most once, so
+  "does a state of that name exist?" answers whether the step behind it was applied.
+
+Operations on one trainer run in the order of their arrival. Cancelling a call abandons its
+result; a trainer operation that has begun still completes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from specs.model import LoraSpec, ModelInfo
+
+type IntArray = npt.NDArray[np.int32]
+type FloatArray = npt.NDArray[np.float32]
+
+type Provenance = Literal["sampled", "scripted", "upstream"]
+type StopReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerSpec:
+    """What to sample from: a base model, optionally with an adapter (digest of its bytes)."""
+
+    base_model: str
+    adapter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Sampling parameters. `stop` ids end a sequence and are kept in it; empty = never."""
+
+    max_tokens: int
+    stop: tuple[int, ...]
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleContext:
+    """Where in a trial a call happens; only a scripted model looks at it.
+
+    `call` counts the trial's answered calls before this one, from 0.
+    """
+
+    task: str = ""
+    call: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One sampled sequence: ids [n], and their untempered log-probabilities [n] in nats.
+
+    `logprobs` is None where the backend has none (`provenance` is then not `sampled`).
+    """
+
+    tokens: IntArray
+    logprobs: FloatArray | None
+    stop_reason: StopReason
+    provenance: Provenance = "sampled"
+
+
+class Loss(StrEnum):
+    """Token losses, summed over tokens (formulas: field names of `Datum`).
+
+    * cross_entropy: -Σ weights · logp
+    * importance_sampling: -Σ exp(logp - logprobs) · advantages
+    """
+
+    CROSS_ENTROPY = "cross_entropy"
+    IMPORTANCE_SAMPLING = "importance_sampling"
+
+
+@dataclass(frozen=True, slots=True)
+class Datum:
+    """One training sequence; every array has the same length n.
+
+    `tokens` [n] int32 are the inputs and `targets` [n] int32 the tokens to predict (inputs
+    shifted left by one). `inputs` holds the float32 [n] arrays that the loss reads:
+    `weights`, or `logprobs` and `advantages`.
+    """
+
+    tokens: IntArray
+    targets: IntArray
+    inputs: Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class AdamParams:
+    """One AdamW step; `grad_clip_norm` 0 means no clipping."""
+
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    grad_clip_norm: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardResult:
+    """`logprobs` of the targets, one [n] array per datum; `loss_sum` over all tokens."""
+
+    logprobs: Sequence[FloatArray]
+    loss_sum: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerInfo:
+    """A trainer: `incarnation` is the backend process it lives (or lived) in."""
+
+    id: str
+    incarnation: str
+    base_model: str
+    lora: LoraSpec
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerInit:
+    """How a trainer begins.
+
+    Fresh adapter when both are None; `adapter` (digest) starts from saved sampler weights
+    with a fresh optimizer; `state` (name) continues a saved trainer state, its optimizer
+    included where `with_optimizer`.
+    """
+
+    base_model: str
+    lora: LoraSpec = field(default_factory=LoraSpec)
+    adapter: str | None = None
+    state: str | None = None
+    with_optimizer: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SavedBytes:
+    """A saved adapter or state: digest and size of its bytes."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`incarnation` is new for every process; `trainers` lists the live ones."""
+
+    incarnation: str
+    backend: str
+    threads: int
+    trainers: tuple[str, ...]
+    trainers_created: int
+    """How many trainers this incarnation ever opened; evaluation must leave it unchanged."""
+
+
+class Compute(Protocol):
+    """The operations of a backend. Errors are `specs.errors` (codes in each docstring)."""
+
+    async def health(self) -> Health: ...
+
+    async def models(self) -> list[ModelInfo]:
+        """Every known model, present or not."""
+        ...
+
+    async def model(self, name: str) -> ModelInfo:
+        """One model; `model_unknown` when there is none of that name."""
+        ...
+
+    async def tokenizer(self, name: str) -> bytes:
+        """`tokenizer.json` of a model, as the `tokenizers` library reads it."""
+        ...
+
+    async def sample(
+        self,
+        sampler: SamplerSpec,
+        prompt: IntArray,
+        params: SamplingParams,
+        *,
+        num_samples: int = 1,
+        context: SampleContext = SampleContext(),
+    ) -> list[Sampled]:
+        """Sample; `adapter_missing`, `model_unknown`, `prompt_too_long`, `scenario_exhausted`.
+
+        Cancelling frees the sequences' place in the batch.
+        """
+        ...
+
+    async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
+        """Log-probability of each token given those before it; the first is NaN."""
+        ...
+
+    async def has_adapter(self, digest: str) -> bool: ...
+
+    async def put_adapter(self, digest: str, data: bytes) -> None:
+        """Store an adapter; `digest_mismatch` if the bytes are others."""
+        ...
+
+    async def get_adapter(self, digest: str) -> bytes: ...
+
+    async def create_trainer(self, trainer: str, init: TrainerInit) -> TrainerInfo:
+        """Open trainer `trainer` (an id the caller minted); repeating it returns the same."""
+        ...
+
+    async def trainer(self, trainer: str) -> TrainerInfo | None:
+        """A live trainer, or None if this incarnation has none of that id."""
+        ...
+
+    async def close_trainer(self, trainer: str) -> None:
+        """End a trainer after its running operation; queued ones fail. Idempotent.
+
+        When this returns, nothing submitted before can still be applied.
+        """
+        ...
+
+    async def forward(
+        self, trainer: str, data: Sequence[Datum], loss: Loss, *, backward: bool
+    ) -> ForwardResult:
+        """Forward, and with `backward` add to the accumulated gradient.
+
+        A failing call changes no gradient and fails alone. `trainer_missing`.
+        """
+        ...
+
+    async def optim_step(self, trainer: str, params: AdamParams) -> Mapping[str, float]:
+        """Apply and clear the accumulated gradient; metrics: `grad_norm`, `step`."""
+        ...
+
+    async def save_state(self, trainer: str, name: str) -> SavedBytes:
+        """Save adapter + optimizer state as `name`, durable on return; a second save of a
+        name is `state_conflict`."""
+        ...
+
+    async def find_state(self, name: str) -> SavedBytes | None: ...
+
+    async def get_state(self, name: str) -> bytes: ...
+
+    async def put_state(self, name: str, data: bytes) -> SavedBytes:
+        """Bring back a state kept elsewhere; an equal one is fine, another is `state_conflict`."""
+        ...
+
+    async def drop_state(self, name: str) -> None:
+        """Forget a saved state (its bytes are kept elsewhere or no longer wanted)."""
+        ...
+
+    async def save_adapter(self, trainer: str) -> SavedBytes:
+        """Save the current adapter by content; it can be sampled from at once."""
+        ...

@@ -1,0 +1,149 @@
+"""Canonical bytes (RFC 8785) and digests, and the one strict reader of JSON.
+
+The service returns canonical bytes with their digest; a client hashes the bytes it received
+and never re-serialises. `loads` refuses what common parsers let pass: NaN and infinities,
+lone surrogates, NUL, duplicate keys, a byte order mark, integers beyond 2^53 (RFC 8785 has
+no exact form for them) and nesting beyond `MAX_DEPTH`.
+"""
+
+import hashlib
+import json
+import math
+from typing import Any, cast
+
+import rfc8785
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from specs.errors import ErrorCode, ErrorObject, InvalidInput
+
+MAX_DEPTH = 64
+MAX_SAFE_INTEGER = 2**53 - 1
+
+
+def digest_bytes(data: bytes | bytearray | memoryview) -> str:
+    """`sha256:<hex>` of raw bytes."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def canonical_bytes(value: BaseModel | JsonValue) -> bytes:
+    """RFC 8785 bytes of a JSON value, or of a document (see `document`)."""
+    if isinstance(value, BaseModel):
+        value = document(value)
+    return rfc8785.dumps(cast(Any, value))
+
+
+def document(value: BaseModel) -> dict[str, JsonValue]:
+    """The JSON object of a model: unset fields left out, `schema` and `kind` always in."""
+    content = cast(dict[str, JsonValue], value.model_dump(mode="json", exclude_unset=True))
+    for field, name in (("schema_", "schema"), ("kind", "kind")):
+        if field in type(value).model_fields:
+            content[name] = getattr(value, field)
+    return content
+
+
+def digest(value: BaseModel | JsonValue) -> str:
+    """Digest of the canonical bytes of `value`."""
+    return digest_bytes(canonical_bytes(value))
+
+
+def loads(data: bytes | str, *, what: str = "document") -> JsonValue:
+    """Parse JSON strictly.
+
+    Raises:
+        InvalidInput: `invalid_json`, naming `what` and the offending place.
+    """
+    try:
+        text = data.decode("utf-8", errors="strict") if isinstance(data, bytes) else data
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        _check(value, "", 0)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"The {what} is not valid JSON: {error}",
+            code=ErrorCode.INVALID_JSON,
+            object=ErrorObject(type=what),
+            next="Send UTF-8 JSON without NaN, NUL, lone surrogates or duplicate keys.",
+        ) from None
+    return cast(JsonValue, value)
+
+
+def read[M: BaseModel](model: type[M], data: bytes | str, *, what: str) -> M:
+    """Parse strictly and validate as `model`.
+
+    Raises:
+        InvalidInput: `invalid_json` or `invalid_document` with a JSON pointer to the field.
+    """
+    return validate(model, loads(data, what=what), what=what)
+
+
+def validate[M: BaseModel](model: type[M], value: JsonValue, *, what: str) -> M:
+    """Validate an already parsed value as `model`; the error names the first bad field."""
+    try:
+        return model.model_validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        raise invalid(error, what) from None
+
+
+def invalid(error: ValidationError, what: str) -> InvalidInput:
+    """One clear error from pydantic's report: the first problem, and how many more there are."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    first = problems[0]
+    pointer = "".join(f"/{_escape(part)}" for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        cause = f"unknown key {str(first['loc'][-1])!r}"
+        step = "Remove the key, or correct its spelling."
+    else:
+        cause = first["msg"]
+        step = f"Correct {pointer or 'the document'} and send it again."
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return InvalidInput(
+        f"The {what} is invalid at {pointer or '/'}: {cause}{more}.",
+        object=ErrorObject(type=what, pointer=pointer or "/"),
+        next=step,
+    )
+
+
+def _escape(part: object) -> str:
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise ValueError(f"duplicate key {key!r}")
+        result[key] = value
+    return result
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def _check(value: Any, where: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} at {where or '/'}")
+    match value:
+        case str():
+            _check_text(value, where)
+        case bool() | None:
+            pass
+        case int() if abs(value) > MAX_SAFE_INTEGER:
+            raise ValueError(f"integer beyond 2^53 at {where or '/'}")
+        case float() if not math.isfinite(value):
+            raise ValueError(f"number out of range at {where or '/'}")
+        case list():
+            for index, item in enumerate(cast(list[Any], value)):
+                _check(item, f"{where}/{index}", depth + 1)
+        case dict():
+            for key, item in cast(dict[str, Any], value).items():
+                _check_text(key, where)
+                _check(item, f"{where}/{_escape(key)}", depth + 1)
+        case _:
+            pass
+
+
+def _check_text(text: str, where: str) -> None:
+    if "\x00" in text:
+        raise ValueError(f"NUL character at {where or '/'}")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise ValueError(f"lone surrogate at {where or '/'}")

@@ -1,0 +1,200 @@
+"""Codec of a trial's evidence segment: append-only frames, and the reading of them.
+
+A frame is
+
+    version u8 = 1 | header length u32 | payload length u32 | header (JSON) | payload | crc32 u32
+
+little-endian; the checksum covers all before it. The header is a `Record` plus `arrays`, a
+list of [name, dtype, count] in payload order. A torn last frame (a crash while writing) ends
+the segment; any other damage is an error.
+"""
+
+import hashlib
+import json
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from specs.errors import ErrorCode, ErrorObject, InvalidInput
+from specs.interaction import (
+    Answer,
+    CallState,
+    Failure,
+    Intent,
+    Interaction,
+    Record,
+    Refusal,
+    Superseded,
+)
+
+VERSION = 1
+_HEAD = struct.Struct("<BII")
+_CRC = struct.Struct("<I")
+_TYPES = {"int32": "i", "float32": "f", "uint8": "B"}
+_RECORD: TypeAdapter[Intent | Answer | Superseded | Refusal | Failure] = TypeAdapter(Record)
+
+type Arrays = Mapping[str, "array[Any]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One record with its arrays."""
+
+    record: Intent | Answer | Superseded | Refusal | Failure
+    arrays: Arrays
+
+
+def encode(record: Intent | Answer | Superseded | Refusal | Failure, arrays: Arrays) -> bytes:
+    """One frame. Arrays are `array('i'|'f'|'B')` of 4, 4 and 1 bytes."""
+    names = {code: name for name, code in _TYPES.items()}
+    layout = [[name, names[data.typecode], len(data)] for name, data in arrays.items()]
+    header = record.model_dump(mode="json", exclude_unset=True)
+    header["kind"] = record.kind
+    text = json.dumps({**header, "arrays": layout}, separators=(",", ":")).encode()
+    payload = b"".join(_little(data) for data in arrays.values())
+    body = _HEAD.pack(VERSION, len(text), len(payload)) + text + payload
+    return body + _CRC.pack(zlib.crc32(body))
+
+
+def frames(data: bytes) -> Iterator[tuple[Frame, int]]:
+    """Each whole frame with the offset behind it; a torn tail ends the iteration.
+
+    Raises:
+        InvalidInput: `digest_mismatch` for damage before the end, `invalid_document` for a
+            record that is not one.
+    """
+    offset = 0
+    while len(data) - offset >= _HEAD.size:
+        version, header_size, payload_size = _HEAD.unpack_from(data, offset)
+        end = offset + _HEAD.size + header_size + payload_size
+        if version != VERSION:
+            raise _damaged(offset, f"unknown version {version}")
+        if end + _CRC.size > len(data):
+            return
+        if zlib.crc32(data[offset:end]) != _CRC.unpack_from(data, end)[0]:
+            if end + _CRC.size == len(data):
+                return
+            raise _damaged(offset, "checksum mismatch")
+        start = offset + _HEAD.size
+        yield (
+            _frame(data[start : start + header_size], data[start + header_size : end], offset),
+            (end + _CRC.size),
+        )
+        offset = end + _CRC.size
+
+
+def interactions(data: bytes) -> list[Interaction]:
+    """Every call of a segment in order, whole; refused calls are left out.
+
+    Raises:
+        InvalidInput: damage, an orphan record, or a prompt whose hash does not match.
+    """
+    intents: dict[str, Frame] = {}
+    outcomes: dict[str, Frame] = {}
+    gone: set[str] = set()
+    for frame, _ in frames(data):
+        match frame.record:
+            case Intent():
+                intents[frame.record.interaction] = frame
+            case Answer() | Failure():
+                outcomes[frame.record.interaction] = frame
+            case Superseded():
+                gone.add(frame.record.interaction)
+            case Refusal():
+                pass
+    prompts: dict[str, tuple[array[int], array[int]]] = {}
+    result: list[Interaction] = []
+    for name, frame in intents.items():
+        interaction = _assemble(frame, outcomes.get(name), name in gone, prompts)
+        prompts[name] = (interaction.prompt, interaction.output)
+        result.append(interaction)
+    return result
+
+
+def refusals(data: bytes) -> list[Refusal]:
+    """The calls of a segment that were refused before sampling."""
+    return [frame.record for frame, _ in frames(data) if isinstance(frame.record, Refusal)]
+
+
+def prompt_hash(prompt: "array[int]") -> str:
+    """Digest over little-endian int32 ids."""
+    return "sha256:" + hashlib.sha256(_little(prompt)).hexdigest()
+
+
+def _assemble(
+    frame: Frame,
+    outcome: Frame | None,
+    superseded: bool,
+    prompts: Mapping[str, "tuple[array[int], array[int]]"],
+) -> Interaction:
+    intent = cast(Intent, frame.record)
+    prompt = array("i")
+    if intent.parent is not None and intent.branch is None:
+        if intent.parent not in prompts:
+            raise _damaged(0, f"{intent.interaction} names an unknown parent")
+        before, output = prompts[intent.parent]
+        prompt.extend(before)
+        prompt.extend(output)
+    prompt.extend(frame.arrays["suffix"])
+    if prompt_hash(prompt) != intent.prompt_sha256:
+        raise _damaged(0, f"the prompt of {intent.interaction} does not match its hash")
+    answer = outcome.record if outcome and isinstance(outcome.record, Answer) else None
+    arrays: Arrays = outcome.arrays if outcome and answer else {}
+    state = CallState.LOST
+    if answer is not None:
+        state = CallState.SUPERSEDED if superseded or answer.superseded else CallState.ANSWERED
+    request = frame.arrays.get("request")
+    return Interaction(
+        intent=intent,
+        state=state,
+        answer=answer,
+        prompt=prompt,
+        output=arrays.get("output", array("i")),
+        logprobs=arrays.get("logprobs"),
+        request=zlib.decompress(request.tobytes()) if request else b"",
+    )
+
+
+def _frame(header: bytes, payload: bytes, offset: int) -> Frame:
+    try:
+        content = json.loads(header)
+        layout = cast(list[tuple[str, str, int]], content.pop("arrays"))
+        record = _RECORD.validate_json(json.dumps(content))
+    except (ValueError, KeyError, AttributeError, ValidationError) as error:
+        raise InvalidInput(
+            f"The evidence record at byte {offset} is invalid: {error}",
+            object=ErrorObject(type="evidence", pointer=f"/{offset}"),
+        ) from None
+    arrays: dict[str, array[Any]] = {}
+    at = 0
+    for name, dtype, count in layout:
+        data: array[Any] = array(_TYPES[dtype])
+        size = data.itemsize * count
+        data.frombytes(payload[at : at + size])
+        if sys.byteorder == "big":
+            data.byteswap()
+        arrays[name] = data
+        at += size
+    return Frame(record, arrays)
+
+
+def _little(data: "array[Any]") -> bytes:
+    if sys.byteorder == "big":
+        data = array(data.typecode, data)
+        data.byteswap()
+    return data.tobytes()
+
+
+def _damaged(offset: int, cause: str) -> InvalidInput:
+    return InvalidInput(
+        f"The evidence segment is damaged at byte {offset}: {cause}.",
+        code=ErrorCode.DIGEST_MISMATCH,
+        object=ErrorObject(type="evidence", pointer=f"/{offset}"),
+        next="Treat the trial as incomplete; its tokens cannot be trusted.",
+    )

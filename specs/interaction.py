@@ -1,0 +1,171 @@
+"""Interactions: one model call each, with its exact tokens.
+
+States (invariant 2): `refused` was never sampled; `answered`; `superseded` is durable but
+its client went away (a retry of the same body replays it); `lost` has an intent and no
+record. Spans (invariant 3): `exact`, `branched` with a reason, `lost`.
+
+On disk an interaction is an *intent* followed by an *outcome* in a trial's segment (see
+`specs.evidence`). The prompt is its parent's prompt and output plus a suffix; the hash over
+all prompt ids proves the reconstruction.
+"""
+
+from array import array
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from specs.base import Contract
+from specs.ids import Digest, Id
+
+
+class CallState(StrEnum):
+    """How a model call ended."""
+
+    REFUSED = "refused"
+    ANSWERED = "answered"
+    SUPERSEDED = "superseded"
+    LOST = "lost"
+
+
+class BranchReason(StrEnum):
+    """Why a call does not extend the call before it."""
+
+    ROOT = "root"
+    """The first call of a chain; not a break."""
+    EDITED = "edited"
+    """Earlier messages differ from what was answered."""
+    REWOUND = "rewound"
+    """The conversation goes on from an earlier turn."""
+    TOOLS_CHANGED = "tools_changed"
+    SYSTEM_CHANGED = "system_changed"
+    COMPACTED = "compacted"
+    TRUNCATED = "truncated"
+    """The earlier answer was cut at max_tokens and cannot be continued as a turn."""
+    SAMPLER_CHANGED = "sampler_changed"
+    PROXY_RESTART = "proxy_restart"
+
+
+class SamplingUsed(Contract):
+    """Parameters that the sampler really used."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    max_tokens: int
+    seed: int | None = None
+    stop: tuple[int, ...]
+
+
+class Intent(Contract):
+    """Durable before sampling. Arrays: `suffix` int32; `request` uint8 (zlib of the body)."""
+
+    kind: Literal["intent"] = "intent"
+    interaction: Id
+    trial: Id
+    fence: int
+    sequence: int
+    """Order of the trial's calls, from 0, without gaps."""
+    at: str
+    session: str = ""
+    """The harness's own names for session and agent, where it sends them."""
+    agent: str = ""
+    parent: Id | None
+    branch: BranchReason | None
+    """Set exactly where the prompt does not extend a parent."""
+    normalisations: tuple[str, ...] = ()
+    prompt_tokens: int
+    prompt_sha256: Digest
+    """Over the little-endian int32 ids of the whole prompt."""
+    sampler: Id
+    sampling: SamplingUsed
+    requested: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    """Sampling values as the harness asked for them."""
+    request_digest: Digest
+
+
+class Answer(Contract):
+    """The complete record of a call. Arrays: `output` int32; `logprobs` float32 or absent.
+
+    `output` includes the stop token; the joint to the next turn belongs to the next prompt.
+    """
+
+    kind: Literal["answer"] = "answer"
+    interaction: Id
+    at: str
+    stop_reason: Literal["stop", "length"]
+    provenance: Literal["sampled", "scripted", "upstream"]
+    content: list[JsonValue]
+    """The content blocks as answered, derived from the tokens for display and matching."""
+    parse_error: str | None = None
+    superseded: bool = False
+
+
+class Superseded(Contract):
+    """The client of an answered call went away."""
+
+    kind: Literal["superseded"] = "superseded"
+    interaction: Id
+    at: str
+
+
+class Refusal(Contract):
+    """A call that was refused before sampling. Array: `request` uint8 (zlib of the body)."""
+
+    kind: Literal["refusal"] = "refusal"
+    interaction: Id
+    trial: Id
+    sequence: int
+    at: str
+    code: str
+    detail: str
+
+
+class Failure(Contract):
+    """A call that was never answered although sampling may have begun: it is `lost`."""
+
+    kind: Literal["failure"] = "failure"
+    interaction: Id
+    at: str
+    code: str
+    detail: str
+
+
+Record = Annotated[Intent | Answer | Superseded | Refusal | Failure, Field(discriminator="kind")]
+
+
+class Seal(Contract):
+    """The end of a trial's evidence: what there is, and whether it is complete."""
+
+    trial: Id
+    run: Id
+    fence: int
+    interactions: int
+    states: dict[CallState, int]
+    object: Digest | None
+    """The uploaded segment; None when the trial made no call."""
+    size: int
+    complete: bool
+    """No call is `lost`."""
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """An interaction read back whole: `prompt` int32 [p], `output` int32 [n], `logprobs`
+    float32 [n] or None."""
+
+    intent: Intent
+    state: CallState
+    answer: Answer | None
+    prompt: "array[int]"
+    output: "array[int]"
+    logprobs: "array[float] | None"
+    request: bytes
+
+    @property
+    def exact(self) -> bool:
+        """Whether the prompt extends its parent's prompt and output."""
+        return self.intent.branch is None

@@ -1,0 +1,208 @@
+"""Plans: how an experiment runs. The amount of work is apart from concurrency and resources.
+
+`num_batches × tasks × trials_per_task` is the number of planned trial slots and nothing
+more: not distinct tasks, not optimizer steps, not checkpoints.
+"""
+
+import json
+import re
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator
+
+from specs import canonical
+from specs.base import Contract
+from specs.errors import ErrorObject, InvalidInput
+from specs.ids import Id
+from specs.model import LoraSpec
+
+_SELECT = re.compile(r"^\s*reward\s*(>=|<=|==|>|<)\s*(-?\d+(?:\.\d+)?)\s*$")
+
+
+class Limits(Contract):
+    """Bounds on one trial; unset leaves the task's own, then the default."""
+
+    max_calls: int | None = Field(default=None, ge=1, le=10_000)
+    """Model calls of one trial."""
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    """Sampled tokens of one trial, over all its calls."""
+
+
+class Resources(Contract):
+    """What a run may use at once."""
+
+    concurrency: int | None = Field(default=None, ge=1, le=256)
+    """Trials at work at the same time."""
+    cpus: float | None = Field(default=None, gt=0, le=64)
+    memory_mb: int | None = Field(default=None, ge=16)
+
+
+class Timeouts(Contract):
+    """Seconds; unset leaves the task's own."""
+
+    setup_sec: float | None = Field(default=None, gt=0)
+    agent_sec: float | None = Field(default=None, gt=0)
+    verifier_sec: float | None = Field(default=None, gt=0)
+    trial_sec: float | None = Field(default=None, gt=0)
+    """Wall clock of a whole trial, everything included; its credential expires then."""
+
+
+class Selection(Contract):
+    """Which tasks of the dataset, in the dataset's order; both given = names, then limit."""
+
+    names: tuple[str, ...] | None = None
+    limit: int | None = Field(default=None, ge=1)
+
+
+class _Plan(Contract):
+    limits: Limits = Limits()
+    resources: Resources = Resources()
+    timeouts: Timeouts = Timeouts()
+    seed: int = Field(default=0, ge=0, le=2**31)
+    """Orders tasks and rows, and seeds the sampling of each trial's calls."""
+
+
+class EvaluationPlan(_Plan):
+    """Attempts at every selected task with one fixed setup."""
+
+    kind: Literal["evaluation"] = "evaluation"
+    trials_per_task: int = Field(ge=1, le=1024)
+    tasks: Selection = Selection()
+    scoring: Literal["verifier", "none"] = "verifier"
+
+
+class BatchShape(Contract):
+    """One batch: `tasks` groups of `trials_per_task` trials, all on one sampler."""
+
+    tasks: int = Field(ge=1, le=4096)
+    trials_per_task: int = Field(ge=1, le=1024)
+
+
+class Advantages(Contract):
+    """How rewards of a group become advantages.
+
+    Centred on the group's mean; `std` also divides by the group's population standard
+    deviation (GRPO, arXiv:2402.03300; without it: Dr. GRPO, arXiv:2503.20783).
+    """
+
+    normalise: Literal["none", "std"] = "none"
+    per_token: Literal["planned", "length"] = "planned"
+    """Divisor of each token's advantage: `planned` = the batch's planned slots; `length` =
+    these times the trial's own generated tokens, so that long and short trials weigh the same."""
+
+
+class Eligibility(Contract):
+    """Which trials may learn; what is excluded is recorded with its reason."""
+
+    overlong: Literal["exclude", "keep"] = "keep"
+    """A trial with an answer cut at `max_tokens`."""
+    missing_output: Literal["exclude", "keep"] = "exclude"
+    """A trial without a required output."""
+
+
+class TrainingPlan(_Plan):
+    """Reinforcement learning on scored attempts; one optimizer step per batch."""
+
+    kind: Literal["training"] = "training"
+    num_batches: int = Field(ge=1, le=100_000)
+    batch: BatchShape
+    optimizer_initialization: Literal["fresh", "resume"] = "fresh"
+    loss: Literal["importance_sampling"] = "importance_sampling"
+    learning_rate: float = Field(default=1e-4, ge=0, le=1)
+    grad_clip_norm: float = Field(default=0.0, ge=0)
+    lora: LoraSpec = LoraSpec()
+    advantages: Advantages = Advantages()
+    eligibility: Eligibility = Eligibility()
+
+    @property
+    def planned_slots(self) -> int:
+        return self.num_batches * self.batch.tasks * self.batch.trials_per_task
+
+
+class Source(Contract):
+    """Recorded trials to learn from: a run, and a condition on the assessed reward."""
+
+    run: Id
+    select: str = "reward >= 1"
+
+    @field_validator("select")
+    @classmethod
+    def _grammar(cls, text: str) -> str:
+        if not _SELECT.match(text):
+            raise ValueError("write it as: reward >= 1 (one of >= <= == > <, and a number)")
+        return text
+
+    def accepts(self, reward: float) -> bool:
+        """Whether a trial with this reward is selected."""
+        match = _SELECT.match(self.select)
+        assert match is not None  # validated above
+        bound = float(match[2])
+        return {
+            ">=": reward >= bound,
+            "<=": reward <= bound,
+            "==": reward == bound,
+            ">": reward > bound,
+            "<": reward < bound,
+        }[match[1]]
+
+
+class SupervisedPlan(_Plan):
+    """Cross-entropy on the recorded action tokens of selected trials of an earlier run.
+
+    Each token's weight is 1 / (action tokens of its batch): the mean over the batch.
+    """
+
+    kind: Literal["supervised"] = "supervised"
+    source: Source
+    epochs: int = Field(default=1, ge=1, le=1000)
+    batch_size: int = Field(ge=1, le=4096)
+    """Trials per optimizer step."""
+    optimizer_initialization: Literal["fresh", "resume"] = "fresh"
+    learning_rate: float = Field(default=1e-4, ge=0, le=1)
+    grad_clip_norm: float = Field(default=0.0, ge=0)
+    lora: LoraSpec = LoraSpec()
+
+
+Plan = Annotated[EvaluationPlan | TrainingPlan | SupervisedPlan, Field(discriminator="kind")]
+_ADAPTER: TypeAdapter[EvaluationPlan | TrainingPlan | SupervisedPlan] = TypeAdapter(Plan)
+
+
+def parse_plan(value: JsonValue) -> EvaluationPlan | TrainingPlan | SupervisedPlan:
+    """Validate a plan; a missing `kind` is inferred from its keys and then stored.
+
+    Raises:
+        InvalidInput: naming the field; unknown keys are errors.
+    """
+    if not isinstance(value, dict):
+        raise InvalidInput(
+            "The plan must be a JSON object.",
+            object=ErrorObject(type="plan", pointer="/"),
+            next="See docs/plans.md for the three kinds of plan.",
+        )
+    document = dict(value)
+    if "kind" not in document:
+        document["kind"] = _infer_kind(document)
+    try:
+        return _ADAPTER.validate_json(json.dumps(document), strict=True)
+    except ValidationError as error:
+        raise canonical.invalid(_without_kind(error), "plan") from None
+
+
+def _infer_kind(document: dict[str, JsonValue]) -> str:
+    if "source" in document:
+        return "supervised"
+    if "num_batches" in document or "batch" in document:
+        return "training"
+    return "evaluation"
+
+
+def _without_kind(error: ValidationError) -> ValidationError:
+    """Drop the discriminator from each location, so that pointers fit the document."""
+    kinds = {"evaluation", "training", "supervised"}
+    details = cast(list[Any], error.errors(include_url=False, include_input=True))
+    for detail in details:
+        if detail["loc"] and detail["loc"][0] in kinds:
+            detail["loc"] = detail["loc"][1:]
+        if detail["type"] == "value_error":
+            detail["ctx"] = {"error": detail["ctx"]["error"]}
+    return ValidationError.from_exception_data(error.title, details)
