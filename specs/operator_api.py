@@ -1,0 +1,102 @@
+"""The operator protocol: bodies and pages of the routes that tools and pages use.
+
+Lists are cut into pages by an opaque `cursor`; `next` is None on the last one.
+"""
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from specs.base import Contract
+from specs.ids import Digest, Id, Name, Version, VersionedName
+from specs.model import ModelInfo
+from specs.records import Checkpoint, Group, LogRecord, Trial, Update
+from specs.run import Admission, Run
+
+
+class ProfilePublish(Contract):
+    """`POST /v1/profiles`: publish a profile under its own name and this version."""
+
+    version: Version
+    profile: dict[str, JsonValue]
+
+
+class Published(Contract):
+    """An immutable published document."""
+
+    name: Name
+    version: Version
+    reference: VersionedName
+    digest: Digest
+    size: int
+    created_at: str
+
+
+class PublishedPage(Contract):
+    items: list[Published]
+    next: str | None = None
+
+
+class Started(Contract):
+    """Answer of `POST /v1/runs`: 201 for a new run, 200 for a repeated request."""
+
+    run: Id
+    created: bool
+    admission: Admission
+
+
+class RunPage(Contract):
+    items: list[Run]
+    next: str | None = None
+
+
+class TrialPage(Contract):
+    items: list[Trial]
+    next: str | None = None
+
+
+class GroupPage(Contract):
+    items: list[Group]
+    next: str | None = None
+
+
+class UpdatePage(Contract):
+    items: list[Update]
+    next: str | None = None
+
+
+class CheckpointPage(Contract):
+    items: list[Checkpoint]
+    next: str | None = None
+
+
+class LogPage(Contract):
+    items: list[LogRecord]
+    next: str | None = None
+
+
+class ModelList(Contract):
+    """`GET /v1/models`, and `PUT /v1/models` by which compute's models become known."""
+
+    models: list[ModelInfo]
+
+
+class Resolve(Contract):
+    """`POST /v1/runs/{run}/updates/{update}/resolve`: an operator settles an unresolved update.
+
+    `applied` needs a saved state under the update's id; `not-applied` redoes it from the last
+    saved state; `abandon` fails the run and keeps its checkpoints.
+    """
+
+    as_: Literal["applied", "not-applied", "abandon"] = Field(alias="as")
+
+
+class StackHealth(Contract):
+    """`GET /healthz` of the gateway."""
+
+    service: Literal["gateway"] = "gateway"
+    version: str
+    database: str
+    """Schema revision."""
+    runs: dict[str, int]
+    """By state."""

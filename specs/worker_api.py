@@ -1,0 +1,339 @@
+"""The worker protocol: claims, fenced writes, credentials, evidence.
+
+A worker claims a run and writes under the claim's fence. All that it records goes through
+one endpoint, as a list of writes that is applied in one transaction together with the
+events they cause. `sequence` counts the claim's write requests from 1: repeating a request
+with the same sequence changes nothing and returns what it returned (invariant 10).
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from specs.assessment import Assessment
+from specs.base import Contract
+from specs.errors import Problem
+from specs.ids import Digest, Id, Name
+from specs.interaction import Seal
+from specs.records import (
+    Checkpoint,
+    Eligible,
+    Group,
+    LogPiece,
+    Trial,
+    TrialOpen,
+    TrialSettled,
+    Update,
+    UpdatePrepared,
+)
+from specs.run import RunSpec, SamplerRef
+
+
+class ClaimRequest(Contract):
+    """`POST /v1/worker/claims`: 200 with a `Claim`, or 204 when nothing is queued."""
+
+    worker: Id
+    lease_sec: float = Field(gt=0, le=3600)
+
+
+class Claim(Contract):
+    """Ownership of a run until `lease_sec` after the last heartbeat."""
+
+    id: Id
+    run: Id
+    fence: int
+    lease_sec: float
+    spec: RunSpec
+    cancelling: bool
+    """Cancellation was asked for: settle what is open and complete as cancelled."""
+
+
+class Fence(Contract):
+    """Proof of ownership that every write carries."""
+
+    claim: Id
+    fence: int
+
+
+class Heartbeat(Contract):
+    """`POST /v1/worker/runs/{run}/heartbeat`."""
+
+    claim: Id
+    fence: int
+
+
+class HeartbeatReply(Contract):
+    """Answer to a heartbeat; a lost claim is `stale_fence` instead."""
+
+    cancelling: bool
+
+
+class RunRecords(Contract):
+    """`GET /v1/worker/runs/{run}/records`: all that is recorded, to continue after a crash."""
+
+    groups: list[Group]
+    trials: list[Trial]
+    samplers: list[SamplerRef]
+    updates: list[Update]
+    checkpoints: list[Checkpoint]
+
+
+class BatchStarted(Contract):
+    """Write: a batch begins on a sampler."""
+
+    type: Literal["batch.started"] = "batch.started"
+    batch: int
+    sampler: Id
+    tasks: tuple[Name, ...]
+
+
+class BatchSettled(Contract):
+    """Write: every group of the batch settled; the verdict on each counted trial."""
+
+    type: Literal["batch.settled"] = "batch.settled"
+    batch: int
+    verdicts: tuple[Eligible, ...] = ()
+    census: dict[str, int] = Field(default_factory=dict[str, int])
+
+
+class GroupOpened(Contract):
+    """Write: a sampling group."""
+
+    type: Literal["group.opened"] = "group.opened"
+    group: Group
+
+
+class GroupSettled(Contract):
+    """Write: every slot of the group has its counted trial."""
+
+    type: Literal["group.settled"] = "group.settled"
+    group: Id
+    census: dict[str, int] = Field(default_factory=dict[str, int])
+
+
+class TrialOpened(Contract):
+    """Write: a trial takes a slot; an open trial of the same slot becomes abandoned."""
+
+    type: Literal["trial.opened"] = "trial.opened"
+    trial: TrialOpen
+
+
+class TrialSettledWrite(Contract):
+    """Write: a trial ended; it becomes the counted trial of its slot."""
+
+    type: Literal["trial.settled"] = "trial.settled"
+    settled: TrialSettled
+    assessment: Assessment
+
+
+class SamplerSaved(Contract):
+    """Write: a sampler; its adapter must be an uploaded object."""
+
+    type: Literal["sampler.saved"] = "sampler.saved"
+    sampler: SamplerRef
+
+
+class UpdatePreparedWrite(Contract):
+    """Write: `prepared`."""
+
+    type: Literal["update.prepared"] = "update.prepared"
+    update: UpdatePrepared
+
+
+class UpdateUnresolved(Contract):
+    """Write: `unresolved`, before the optimizer step is enqueued; metrics known so far."""
+
+    type: Literal["update.unresolved"] = "update.unresolved"
+    update: Id
+    metrics: dict[str, float]
+
+
+class UpdateAcknowledged(Contract):
+    """Write: `acknowledged`; trainer state is saved under the update's id."""
+
+    type: Literal["update.acknowledged"] = "update.acknowledged"
+    update: Id
+    metrics: dict[str, float]
+    state_digest: Digest
+    sampler_after: Id
+
+
+class UpdateEnded(Contract):
+    """Write: `failed` or `void`, with the reason."""
+
+    type: Literal["update.failed", "update.void"]
+    update: Id
+    reason: str
+
+
+class UpdateSkipped(Contract):
+    """Write: a batch without learnable trials; the next batch stays on the same sampler."""
+
+    type: Literal["update.skipped"] = "update.skipped"
+    update: Id
+    batch: int
+    sampler: Id
+    census: dict[str, int]
+    reason: str
+
+
+class CheckpointSaved(Contract):
+    """Write: a checkpoint; its objects must be uploaded."""
+
+    type: Literal["checkpoint.saved"] = "checkpoint.saved"
+    checkpoint: Checkpoint
+
+
+class LogWritten(Contract):
+    """Write: a piece of a log; causes no event."""
+
+    type: Literal["log.written"] = "log.written"
+    piece: LogPiece
+
+
+Write = Annotated[
+    BatchStarted
+    | BatchSettled
+    | GroupOpened
+    | GroupSettled
+    | TrialOpened
+    | TrialSettledWrite
+    | SamplerSaved
+    | UpdatePreparedWrite
+    | UpdateUnresolved
+    | UpdateAcknowledged
+    | UpdateEnded
+    | UpdateSkipped
+    | CheckpointSaved
+    | LogWritten,
+    Field(discriminator="type"),
+]
+
+
+class WriteRequest(Contract):
+    """`POST /v1/worker/runs/{run}/writes`: all of it, or nothing."""
+
+    claim: Id
+    fence: int
+    sequence: int = Field(ge=1)
+    writes: tuple[Write, ...] = Field(min_length=1, max_length=1024)
+
+
+class WriteReply(Contract):
+    """The run's last event after the writes."""
+
+    last_event: int
+
+
+class Completion(Contract):
+    """`POST /v1/worker/runs/{run}/complete`: ends the claim.
+
+    `blocked` leaves the run waiting for a named operator action (`reason.next`); `released`
+    gives the claim up so that any worker may continue.
+    """
+
+    claim: Id
+    fence: int
+    sequence: int = Field(ge=1)
+    outcome: Literal["completed", "failed", "cancelled", "blocked", "released"]
+    reason: Problem | None = None
+    last_event: int
+    """The last event the worker knows of; another boundary is refused."""
+
+
+class TrialTokenRequest(Contract):
+    """`POST /v1/worker/runs/{run}/trials/{trial}/token`."""
+
+    claim: Id
+    fence: int
+    sampler: Id
+    task: Name
+    expires_in_sec: float = Field(gt=0, le=86400)
+    """Until the trial's deadline; the hard end of the credential."""
+    sampling: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    """The profile's sampling, which beats the request's."""
+    max_calls: int | None = None
+    max_output_tokens: int | None = None
+    seed: int | None = None
+
+
+class TrialToken(Contract):
+    """A credential for one trial's model calls."""
+
+    token: str
+    expires_at: float
+    """Unix seconds."""
+
+
+class TrialClaims(Contract):
+    """Claims of a trial token (EdDSA JWT, audience `practicum-proxy`)."""
+
+    iss: Literal["practicum"]
+    aud: Literal["practicum-proxy"]
+    org: str
+    run: Id
+    trial: Id
+    fence: int
+    sampler: Id
+    model: str
+    task: Name
+    sampling: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    max_calls: int | None = None
+    max_output_tokens: int | None = None
+    seed: int | None = None
+    iat: float
+    exp: float
+    jti: str
+
+
+class RenewalRequest(Contract):
+    """`POST /v1/proxy/renewals`: the proxy's active trials, every third of a lease."""
+
+    trials: dict[Id, int]
+    """Fence of each trial."""
+
+
+class RenewalReply(Contract):
+    """Which of them may go on; the others are answered 403 from now on."""
+
+    active: list[Id]
+    lease_sec: float
+
+
+class EvidenceCommit(Contract):
+    """`POST /v1/proxy/evidence`: the sealed evidence of a trial, its object uploaded before.
+
+    Evidence of a superseded fence is stored and never counted. Repeating it is harmless.
+    """
+
+    seal: Seal
+
+
+class SealRequest(Contract):
+    """`POST /internal/trials/{trial}/seal` of the proxy, with the worker's key.
+
+    No call of this trial and fence is accepted afterwards. The reply is the `Seal`; repeating
+    it returns the same.
+    """
+
+    run: Id
+    fence: int
+
+
+class UploadRequest(Contract):
+    """`POST /v1/uploads`: permission to create one object."""
+
+    digest: Digest
+    size: int = Field(ge=0, le=5 << 30)
+
+
+class UploadGrant(Contract):
+    """How to send the bytes: method, URL (path at the gateway, or absolute) and headers.
+
+    `present` means that the object is there already and nothing need be sent.
+    """
+
+    present: bool
+    method: Literal["PUT"] = "PUT"
+    url: str
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
