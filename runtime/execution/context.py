@@ -45,6 +45,8 @@ MAX_PIECE = 65_536
 MAX_BATCH = 512
 """Writes of one request; the protocol allows 1024."""
 DEFAULT_CONCURRENCY = 8
+CATCH_UP = 8
+"""How often a completion is repeated because events of other processes came in between."""
 
 
 class RunStopped(Exception):
@@ -150,19 +152,15 @@ class RunContext:
         Shielded like `write`.
         """
         with anyio.CancelScope(shield=True):
-            for _ in range(8):
-                await self.write()  # pending logs
+            for attempt in count(1):
+                await self.flush()
                 async with self._lock:
                     try:
-                        await self._complete(outcome, reason)
+                        return await self._complete(outcome, reason)
                     except PracticumError as error:
-                        if error.problem.code != ErrorCode.STATE_CONFLICT:
+                        if error.problem.code != ErrorCode.STATE_CONFLICT or attempt == CATCH_UP:
                             raise
-                        conflict = error
-                    else:
-                        return
                 self.log("catching up with the events of other processes")
-            raise conflict
 
     def log(
         self,
