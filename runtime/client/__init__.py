@@ -3,10 +3,9 @@
 from runtime.client.operator import OperatorClient, Verified
 from runtime.client.proxy import ProxyClient
 from runtime.client.transport import Transport
-from runtime.client.worker import ClaimWriter, WorkerClient
+from runtime.client.worker import WorkerClient
 
 __all__ = [
-    "ClaimWriter",
     "OperatorClient",
     "ProxyClient",
     "Transport",

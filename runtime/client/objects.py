@@ -1,10 +1,12 @@
 """Objects through grants: ask for permission, send the bytes where the grant says, and check
 every digest on the way back."""
 
+import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import httpx
 
 from runtime.client.transport import Content, Transport, problem_error
@@ -21,24 +23,29 @@ class ObjectClient:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
-    async def upload(self, digest: str, data: bytes) -> None:
-        """Create an object unless it is there; repeating it is harmless.
+    async def upload(self, data: bytes, *, digest: str | None = None) -> str:
+        """Create an object unless it is there, and return its digest; harmless to repeat.
 
-        On cancel the store keeps nothing, or the whole object.
+        `digest` is what the bytes must have, where the caller knows it already. On cancel
+        the store keeps nothing, or the whole object.
 
         Raises:
             InvalidInput: `digest_mismatch`; nothing was stored.
         """
-        grant = await self._grant(digest, len(data))
+        name = digest or canonical.digest_bytes(data)
+        grant = await self._grant(name, len(data))
         if not grant.present:
             await self._put(grant, data, len(data))
+        return name
 
-    async def upload_file(self, digest: str, path: Path) -> None:
+    async def upload_file(self, path: Path, *, digest: str | None = None) -> str:
         """`upload` of a file, streamed."""
+        name = digest or await anyio.to_thread.run_sync(_digest_file, path)
         size = (await anyio.Path(path).stat()).st_size
-        grant = await self._grant(digest, size)
+        grant = await self._grant(name, size)
         if not grant.present:
             await self._put(grant, _read(path), size)
+        return name
 
     async def object(self, digest: str) -> bytes:
         """The bytes of an object, checked against its digest.
@@ -110,3 +117,8 @@ async def _read(path: Path) -> AsyncIterator[bytes]:
     async with await anyio.open_file(path, "rb") as file:
         while chunk := await file.read(_CHUNK):
             yield chunk
+
+
+def _digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()

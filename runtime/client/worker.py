@@ -1,20 +1,17 @@
 """The worker's client: claims, fenced writes, completion, trial tokens.
 
-`ClaimWriter` numbers the write requests of one claim. A request whose outcome is unknown
-(connection lost, cancelled) is sent again under the same number before anything else, so
-the gateway applies it once (invariant 10).
+The caller numbers the write requests of its claim, and sends a request whose outcome is
+unknown (connection lost, cancelled) again under the same number before any other: the gateway
+then applies it once (invariant 10).
 """
 
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
-
-import anyio
+from typing import Self
 
 from runtime.client.reads import ReadClient
 from runtime.client.transport import Transport
 from runtime.home import Home, Role
-from specs.errors import Internal, PracticumError, Problem, Unavailable
 from specs.operator_api import ModelList
 from specs.run import Run
 from specs.worker_api import (
@@ -26,7 +23,6 @@ from specs.worker_api import (
     RunRecords,
     TrialToken,
     TrialTokenRequest,
-    Write,
     WriteReply,
     WriteRequest,
 )
@@ -103,9 +99,9 @@ class WorkerClient(ReadClient):
             "POST", f"/v1/worker/runs/{run}/writes", WriteReply, body=request, idempotent=True
         )
 
-    async def complete(self, run: str, completion: Completion) -> Run:
+    async def complete(self, run: str, completion: Completion) -> None:
         """End the claim; repeating it is harmless."""
-        return await self.transport.call(
+        await self.transport.call(
             "POST", f"/v1/worker/runs/{run}/complete", Run, body=completion, idempotent=True
         )
 
@@ -118,80 +114,3 @@ class WorkerClient(ReadClient):
             body=request,
             idempotent=True,
         )
-
-
-class ClaimWriter:
-    """Numbered writes of one claim, one at a time in the order of their arrival."""
-
-    def __init__(self, client: WorkerClient, claim: Claim) -> None:
-        self.client = client
-        self.claim = claim
-        self.last_event = 0
-        self._sequence = 0
-        self._pending: WriteRequest | Completion | None = None
-        self._lock = anyio.Lock()
-
-    async def write(self, *writes: Write) -> WriteReply:
-        """Record all of `writes`, or none.
-
-        Returns once they are durable. On cancel they may have been recorded; the next call
-        finds out by repeating them.
-
-        Raises:
-            Conflict: `stale_fence`: the claim is lost and nothing was recorded.
-            Unavailable: unknown whether they were recorded; the next call repeats them first.
-        """
-        async with self._lock:
-            await self._settle()
-            self._pending = WriteRequest(
-                claim=self.claim.id,
-                fence=self.claim.fence,
-                sequence=self._sequence + 1,
-                writes=writes,
-            )
-            await self._settle()
-            return WriteReply(last_event=self.last_event)
-
-    async def complete(
-        self,
-        outcome: Literal["completed", "failed", "cancelled", "blocked", "released"],
-        reason: Problem | None = None,
-    ) -> Run:
-        """End the claim at the last event that this writer knows of."""
-        async with self._lock:
-            await self._settle()
-            self._pending = Completion(
-                claim=self.claim.id,
-                fence=self.claim.fence,
-                sequence=self._sequence + 1,
-                outcome=outcome,
-                reason=reason,
-                last_event=self.last_event,
-            )
-            run = await self._settle()
-            if run is None:
-                raise Internal("The completion gave no run.")
-            return run
-
-    async def _settle(self) -> Run | None:
-        """Send the pending request until its outcome is known; None when nothing is pending
-        or it was a write."""
-        pending = self._pending
-        if pending is None:
-            return None
-        run: Run | None = None
-        try:
-            if isinstance(pending, WriteRequest):
-                reply = await self.client.write(self.claim.run, pending)
-                self.last_event = reply.last_event
-            else:
-                run = await self.client.complete(self.claim.run, pending)
-        except Unavailable:
-            raise
-        except PracticumError as error:
-            if error.problem.status < 500:  # refused: nothing was recorded under this number
-                self._pending = None
-            raise
-        self._pending = None
-        self._sequence = pending.sequence
-        return run
