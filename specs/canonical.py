@@ -45,8 +45,8 @@ def digest(value: BaseModel | JsonValue) -> str:
     return digest_bytes(canonical_bytes(value))
 
 
-def loads(data: bytes | str, *, what: str = "document") -> JsonValue:
-    """Parse JSON strictly.
+def loads(data: bytes | str, *, what: str = "document", allow_nul: bool = False) -> JsonValue:
+    """Parse JSON strictly; `allow_nul` lets NUL characters pass, for texts of a terminal.
 
     Raises:
         InvalidInput: `invalid_json`, naming `what` and the offending place.
@@ -54,7 +54,7 @@ def loads(data: bytes | str, *, what: str = "document") -> JsonValue:
     try:
         text = data.decode("utf-8", errors="strict") if isinstance(data, bytes) else data
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
-        _check(value, "", 0)
+        _check(value, "", 0, allow_nul)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
             f"The {what} is not valid JSON: {error}",
@@ -118,29 +118,32 @@ def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not a JSON number")
 
 
-def _check(value: Any, where: str, depth: int) -> None:
+def _check(value: Any, where: str, depth: int, allow_nul: bool) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} at {where or '/'}")
     match value:
         case str():
-            _check_text(value, where)
+            _check_text(value, where, allow_nul)
         case bool() | None:
             pass
         case int() | float() if not abs(value) <= MAX_SAFE_INTEGER:
             raise ValueError(f"number beyond 2^53 at {where or '/'}")
         case list():
             for index, item in enumerate(cast(list[Any], value)):
-                _check(item, f"{where}/{index}", depth + 1)
+                _check(item, f"{where}/{index}", depth + 1, allow_nul)
         case dict():
             for key, item in cast(dict[str, Any], value).items():
-                _check_text(key, where)
-                _check(item, f"{where}/{_escape(key)}", depth + 1)
+                _check_text(key, where, allow_nul)
+                _check(item, f"{where}/{_escape(key)}", depth + 1, allow_nul)
         case _:
             pass
 
 
-def _check_text(text: str, where: str) -> None:
-    if "\x00" in text:
+def _check_text(text: str, where: str, allow_nul: bool) -> None:
+    if "\x00" in text and not allow_nul:
         raise ValueError(f"NUL character at {where or '/'}")
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise ValueError(f"lone surrogate at {where or '/'}")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"lone surrogate at {where or '/'}") from None
