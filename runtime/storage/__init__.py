@@ -1,0 +1,1 @@
+"""The database and the object store. Only the gateway imports this package."""
