@@ -9,7 +9,7 @@ next start. S3 will implement the same protocol with If-None-Match and ChecksumS
 import hashlib
 import os
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +69,7 @@ class FileObjectStore:
 
     async def put(self, org: str, digest: str, size: int, chunks: AsyncIterable[bytes]) -> bool:
         target = self._path(org, digest)
-        hasher, written = hashlib.sha256(), 0
+        written = 0
         with _storing(digest):
             temporary = await anyio.to_thread.run_sync(_Temporary.beside, target)
             try:
@@ -77,8 +77,8 @@ class FileObjectStore:
                     written += len(block)
                     if written > size:
                         break
-                    await anyio.to_thread.run_sync(temporary.append, hasher, block)
-                actual = f"sha256:{hasher.hexdigest()}"
+                    await anyio.to_thread.run_sync(temporary.append, block)
+                actual = temporary.digest
                 if written != size or actual != digest:
                     raise _mismatch(digest, actual, size, written)
                 return await anyio.to_thread.run_sync(temporary.publish, target)
@@ -146,6 +146,11 @@ class _Temporary:
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path = path
         self.file = file
+        self._hasher = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{self._hasher.hexdigest()}"
 
     @classmethod
     def beside(cls, target: Path) -> "_Temporary":
@@ -153,8 +158,8 @@ class _Temporary:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=_TEMPORARY)
         return cls(Path(name), os.fdopen(descriptor, "wb"))
 
-    def append(self, hasher: "hashlib._Hash", block: bytes) -> None:
-        hasher.update(block)
+    def append(self, block: bytes) -> None:
+        self._hasher.update(block)
         self.file.write(block)
 
     def publish(self, target: Path) -> bool:
@@ -196,7 +201,7 @@ async def _blocks(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _storing(digest: str) -> Iterator[None]:
+def _storing(digest: str) -> Generator[None]:
     try:
         yield
     except OSError as error:

@@ -45,6 +45,10 @@ def _text(name: str, *, nullable: bool = False) -> sa.Column[str]:
     return sa.Column(name, sa.Text, nullable=nullable)
 
 
+def _double() -> sa.Double[float]:
+    return sa.Double()
+
+
 def _integer(name: str, *, nullable: bool = False) -> sa.Column[int]:
     return sa.Column(name, sa.BigInteger, nullable=nullable)
 
@@ -118,7 +122,7 @@ runs = sa.Table(
     _integer("last_log"),
     _integer("fence"),
     _id("claim_id", primary=False, nullable=True),
-    sa.Column("lease_until", sa.Double, nullable=True),
+    sa.Column("lease_until", _double(), nullable=True),
     comment="`spec` holds the canonical bytes of the pinned RunSpec.",
 )
 _claimable = runs.c.state.in_(("queued", "running", "cancelling"))
@@ -148,7 +152,7 @@ claims = sa.Table(
     _ref("run_id", "runs.id"),
     _id("worker", primary=False),
     _integer("fence"),
-    sa.Column("lease_sec", sa.Double, nullable=False),
+    sa.Column("lease_sec", _double(), nullable=False),
     _integer("sequence"),
     _at("claimed_at"),
     _at("ended_at", nullable=True),
@@ -239,16 +243,16 @@ trials = sa.Table(
     _ref("sampler_id", "samplers.id"),
     _integer("fence"),
     sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("counted", sa.Boolean(create_constraint=False), nullable=False),
+    sa.Column("counted", sa.Boolean(), nullable=False),
     _at("opened_at"),
     _at("settled_at", nullable=True),
     _text("settled", nullable=True),
     sa.Column("outcome", sa.String(16), nullable=True),
     _text("assessment", nullable=True),
-    sa.Column("reward", sa.Double, nullable=True),
-    sa.Column("eligible", sa.Boolean(create_constraint=False), nullable=True),
+    sa.Column("reward", _double(), nullable=True),
+    sa.Column("eligible", sa.Boolean(), nullable=True),
     _text("ineligible_reason", nullable=True),
-    sa.Column("advantage", sa.Double, nullable=True),
+    sa.Column("advantage", _double(), nullable=True),
 )
 sa.Index("ix_trials_slot", trials.c.run_id, trials.c.batch, trials.c.group_position)
 _counted = trials.c.counted.is_(True)
@@ -278,7 +282,7 @@ evidence = sa.Table(
     _integer("fence"),
     _ref("run_id", "runs.id"),
     _text("seal"),
-    sa.Column("current", sa.Boolean(create_constraint=False), nullable=False),
+    sa.Column("current", sa.Boolean(), nullable=False),
     _at("at"),
     sa.PrimaryKeyConstraint("trial_id", "fence"),
     comment="Seals; one of a superseded fence is kept and never counted.",
@@ -333,7 +337,7 @@ objects = sa.Table(
     _org(),
     _digest("digest"),
     _integer("size"),
-    sa.Column("stored_at", sa.Double, nullable=False),
+    sa.Column("stored_at", _double(), nullable=False),
     sa.PrimaryKeyConstraint("org_id", "digest"),
     comment="Objects that the store holds, verified.",
 )
@@ -356,6 +360,6 @@ uploads = sa.Table(
     _org(),
     _digest("digest"),
     _integer("size"),
-    sa.Column("granted_at", sa.Double, nullable=False),
+    sa.Column("granted_at", _double(), nullable=False),
     comment="Intents: an object may come into being under each of these.",
 )

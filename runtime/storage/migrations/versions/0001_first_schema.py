@@ -1,5 +1,7 @@
 """First schema"""
 
+# pyright: reportUnknownArgumentType=false
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -63,16 +65,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
         comment="`spec` holds the canonical bytes of the pinned RunSpec.",
     )
-    with op.batch_alter_table("runs", schema=None) as batch_op:
-        batch_op.create_index(
-            "ix_runs_claimable",
-            ["id"],
-            unique=False,
-            sqlite_where=sa.text("state IN ('queued', 'running', 'cancelling')"),
-            postgresql_where=sa.text("state IN ('queued', 'running', 'cancelling')"),
-            postgresql_where=sa.text("state IN ('queued', 'running', 'cancelling')"),
-        )
-
+    op.create_index(
+        "ix_runs_claimable",
+        "runs",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("state IN ('queued', 'running', 'cancelling')"),
+        postgresql_where=sa.text("state IN ('queued', 'running', 'cancelling')"),
+    )
     op.create_table(
         "samplers",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -85,16 +85,14 @@ def upgrade() -> None:
         sa.Column("adapter", sa.String(length=71), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_samplers")),
     )
-    with op.batch_alter_table("samplers", schema=None) as batch_op:
-        batch_op.create_index(
-            "uq_samplers_base",
-            ["org_id", "backend", "base_model", "base_digest", "tokenizer_digest", "renderer"],
-            unique=True,
-            sqlite_where=sa.text("adapter IS NULL"),
-            postgresql_where=sa.text("adapter IS NULL"),
-            postgresql_where=sa.text("adapter IS NULL"),
-        )
-
+    op.create_index(
+        "uq_samplers_base",
+        "samplers",
+        ["org_id", "backend", "base_model", "base_digest", "tokenizer_digest", "renderer"],
+        unique=True,
+        sqlite_where=sa.text("adapter IS NULL"),
+        postgresql_where=sa.text("adapter IS NULL"),
+    )
     op.create_table(
         "uploads",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -234,20 +232,14 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_updates")),
     )
-    with op.batch_alter_table("updates", schema=None) as batch_op:
-        batch_op.create_index(
-            "uq_updates_standing",
-            ["run_id", "batch"],
-            unique=True,
-            sqlite_where=sa.text("state IN ('prepared', 'unresolved', 'acknowledged', 'skipped')"),
-            postgresql_where=sa.text(
-                "state IN ('prepared', 'unresolved', 'acknowledged', 'skipped')"
-            ),
-            postgresql_where=sa.text(
-                "state IN ('prepared', 'unresolved', 'acknowledged', 'skipped')"
-            ),
-        )
-
+    op.create_index(
+        "uq_updates_standing",
+        "updates",
+        ["run_id", "batch"],
+        unique=True,
+        sqlite_where=sa.text("state IN ('prepared', 'unresolved', 'acknowledged', 'skipped')"),
+        postgresql_where=sa.text("state IN ('prepared', 'unresolved', 'acknowledged', 'skipped')"),
+    )
     op.create_table(
         "checkpoints",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -267,9 +259,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_checkpoints")),
     )
-    with op.batch_alter_table("checkpoints", schema=None) as batch_op:
-        batch_op.create_index("ix_checkpoints_run_id", ["run_id"], unique=False)
-
+    op.create_index("ix_checkpoints_run_id", "checkpoints", ["run_id"], unique=False)
     op.create_table(
         "claim_writes",
         sa.Column("org_id", sa.String(length=64), nullable=False),
@@ -315,25 +305,23 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_trials")),
     )
-    with op.batch_alter_table("trials", schema=None) as batch_op:
-        batch_op.create_index("ix_trials_slot", ["run_id", "batch", "group_position"], unique=False)
-        batch_op.create_index(
-            "uq_trials_counted",
-            ["group_id", "position"],
-            unique=True,
-            sqlite_where=sa.text("counted IS 1"),
-            postgresql_where=sa.text("counted IS true"),
-            postgresql_where=sa.text("counted IS 1"),
-        )
-        batch_op.create_index(
-            "uq_trials_open",
-            ["group_id", "position"],
-            unique=True,
-            sqlite_where=sa.text("state = 'open'"),
-            postgresql_where=sa.text("state = 'open'"),
-            postgresql_where=sa.text("state = 'open'"),
-        )
-
+    op.create_index("ix_trials_slot", "trials", ["run_id", "batch", "group_position"], unique=False)
+    op.create_index(
+        "uq_trials_counted",
+        "trials",
+        ["group_id", "position"],
+        unique=True,
+        sqlite_where=sa.text("counted IS 1"),
+        postgresql_where=sa.text("counted IS 1"),
+    )
+    op.create_index(
+        "uq_trials_open",
+        "trials",
+        ["group_id", "position"],
+        unique=True,
+        sqlite_where=sa.text("state = 'open'"),
+        postgresql_where=sa.text("state = 'open'"),
+    )
     op.create_table(
         "evidence",
         sa.Column("org_id", sa.String(length=64), nullable=False),
