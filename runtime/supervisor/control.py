@@ -120,21 +120,18 @@ def status(home: Home) -> StackReport:
     )
 
 
-def ensure(home: Home) -> None:
-    """Have a stack that works, for a command that needs one.
+def may_start(home: Home) -> bool:
+    """Whether a command may start or await the stack: `PRACTICUM_NO_AUTOSTART=1` forbids it."""
+    return os.environ.get("PRACTICUM_NO_AUTOSTART") != "1" or is_locked(home)
 
-    Raises:
-        Unavailable: it cannot be started, or `PRACTICUM_NO_AUTOSTART=1` forbids it.
-    """
-    if os.environ.get("PRACTICUM_NO_AUTOSTART") == "1":
-        if not is_locked(home):
-            raise Unavailable(
-                f"No stack runs in {home.root}, and PRACTICUM_NO_AUTOSTART=1 forbids starting one.",
-                object=ErrorObject(type="stack", id=str(home.root)),
-                next=f"Run: practicum up --home {home.root}",
-            )
-        return
-    up(home)
+
+def not_running(home: Home) -> Unavailable:
+    """The error of a command that needs a stack and must not start one."""
+    return Unavailable(
+        f"No stack runs in {home.root}, and PRACTICUM_NO_AUTOSTART=1 forbids starting one.",
+        object=ErrorObject(type="stack", id=str(home.root)),
+        next=f"Run: practicum up --home {home.root}",
+    )
 
 
 def _spawn(home: Home) -> "subprocess.Popen[bytes]":

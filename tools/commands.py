@@ -1,0 +1,159 @@
+"""One operation as a Typer command.
+
+A field of the input becomes an option of the same name, or what its `Cli` marker says. Typer
+takes text; pydantic reads it, so that a bad value is refused as it is over MCP. Every command
+also has `--home` and `--json`.
+"""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import anyio
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from runtime.home import Home
+from runtime.supervisor.parts import code_folder
+from specs.errors import Internal, PracticumError
+from tools.context import Context
+from tools.failures import report
+from tools.fields import Cli
+from tools.registry import Operation, call, find
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Home of the stack [PRACTICUM_HOME, else ~/.practicum]"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as JSON")]
+
+
+def add_operation(app: typer.Typer, noun: str, verb: str) -> None:
+    """Add the command of an operation to the group of its noun."""
+    chosen = find(noun, verb)
+    summary = f"{chosen.summary}.\n\n{chosen.description}"
+    app.command(verb, help=summary)(_command(chosen))
+
+
+def add_mcp(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the command that serves MCP on stdin and stdout."""
+
+    def serve(home: HomeOption = None) -> None:
+        root = str(Home.at(home).root)
+        arguments = [sys.executable, "-P", "-m", "mcp_server", "--home", root]
+        os.execve(sys.executable, arguments, {**os.environ, "PYTHONPATH": code_folder()})
+
+    app.command(name, help=summary)(serve)
+
+
+def _command(chosen: Operation) -> Callable[..., int]:
+    """A function whose signature is the operation's input, for Typer to read."""
+
+    def command(**values: Any) -> int:
+        home: Path | None = values.pop("home")
+        as_json: bool = values.pop("json")
+        given = {name: value for name, value in values.items() if value is not None}
+        return anyio.run(_run, chosen, Home.at(home), given, as_json)
+
+    parameters = [_parameter(name, info) for name, info in chosen.input.model_fields.items()]
+    parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+    parameters += [
+        _keyword("home", HomeOption, None),
+        _keyword("json", JsonOption, False),
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+async def _run(chosen: Operation, home: Home, values: dict[str, Any], as_json: bool) -> int:
+    """Run an operation and write its result; returns the exit code."""
+
+    async def emit(record: BaseModel) -> None:
+        write(record.model_dump_json() if as_json else str(record))
+
+    context = Context(home, progress=_progress, emit=emit)
+    try:
+        result = await call(chosen, context, values)
+    except PracticumError as error:
+        return report(error.problem, as_json=as_json)
+    except OSError as error:
+        return report(Internal(f"{type(error).__name__}: {error}").problem, as_json=as_json)
+    text = result.model_dump_json(indent=2) if as_json else chosen.text(result)
+    if text:
+        write(text)
+    return exit_status(result)
+
+
+def exit_status(result: BaseModel) -> int:
+    """0, unless the result itself says that what was asked for failed."""
+    return 0 if getattr(result, "ok", True) else 1
+
+
+def write(text: str) -> None:
+    """One piece of output, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+async def _progress(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _keyword(name: str, annotation: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:
+    """The parameter of one field: text to be read later, a flag, or a list of texts."""
+    marker = next((item for item in info.metadata if isinstance(item, Cli)), Cli())
+    base, choices = _kind(info.annotation)
+    default = inspect.Parameter.empty if info.is_required() else _default(base)
+    about = _help(info, choices)
+    metavar = marker.metavar or ("|".join(choices) if choices else None)
+    if marker.positional:
+        option: Any = typer.Argument(help=about, metavar=metavar or name.upper())
+    else:
+        flag = marker.option or f"--{name.replace('_', '-')}"
+        option = typer.Option(flag, help=about, metavar=None if base is bool else metavar)
+    kind = {bool: bool, tuple: list[str]}.get(base, str)
+    annotation: Any = kind if info.is_required() or base in (bool, tuple) else kind | None
+    return _keyword(name, Annotated[annotation, option], default)
+
+
+def _kind(annotation: Any) -> tuple[type, tuple[str, ...]]:
+    """`bool`, `tuple` or `str`, and the choices of a literal."""
+    options = (
+        get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    )
+    for option in options:
+        origin = get_origin(option)
+        if option is bool:
+            return bool, ()
+        if origin in (tuple, list):
+            return tuple, ()
+        if origin is Literal:
+            return str, tuple(str(choice) for choice in get_args(option))
+    return str, ()
+
+
+def _default(base: type) -> object:
+    if base is tuple:
+        return list[str]()
+    return False if base is bool else None
+
+
+def _help(info: FieldInfo, choices: tuple[str, ...]) -> str:
+    text = info.description or ""
+    default = info.get_default(call_default_factory=False)
+    if info.is_required() or default in (None, False, (), []) or choices:
+        return text
+    return f"{text} [{default}]"

@@ -1,0 +1,158 @@
+"""Documents that an operator hands in: read strictly, with the files that they name.
+
+`@path` reads a file. A profile's `source` files lie beside it; they are embedded as `content`
+here, and a path that leaves the profile's folder, also through a link, is refused.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import JsonValue, TypeAdapter
+
+from specs import canonical
+from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
+from specs.ids import VersionedName
+from specs.profile import MAX_FILE_BYTES, Profile, safe_path
+
+MAX_DOCUMENT_BYTES = 8 << 20
+_REFERENCE: TypeAdapter[str] = TypeAdapter(VersionedName)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A document and the folder that its relative paths start from."""
+
+    value: dict[str, JsonValue]
+    folder: Path | None
+    origin: str
+
+
+def read_document(value: dict[str, JsonValue] | str, what: str) -> Read | str:
+    """The document behind an argument; a reference to a published one is returned as it is.
+
+    Raises:
+        InvalidInput: no such file, not JSON, not an object, too large.
+    """
+    if isinstance(value, dict):
+        return Read(value, None, what)
+    if not value.startswith("@"):
+        return reference(value, what)
+    path = Path(value[1:]).expanduser()
+    content = canonical.loads(read_file(value[1:], what), what=what)
+    if not isinstance(content, dict):
+        raise InvalidInput(
+            f"{path} does not hold a JSON object.",
+            object=ErrorObject(type=what, id=str(path), pointer="/"),
+            next=f"Write the {what} as one JSON object.",
+        )
+    return Read(content, path.parent, str(path))
+
+
+def read_file(name: str, what: str) -> bytes:
+    """A file of an operator, at most 8 MiB.
+
+    Raises:
+        InvalidInput: it cannot be read, or is too large.
+    """
+    path = Path(name).expanduser()
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_DOCUMENT_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput(
+            f"The {what} file {path} cannot be read: {error.strerror or error}.",
+            code=ErrorCode.INVALID_REFERENCE,
+            object=ErrorObject(type=what, id=str(path)),
+            next="Correct the path; it is relative to the folder of this command.",
+        ) from None
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise InvalidInput(
+            f"The {what} file {path} is larger than {MAX_DOCUMENT_BYTES >> 20} MiB.",
+            code=ErrorCode.BODY_TOO_LARGE,
+            object=ErrorObject(type=what, id=str(path)),
+            next="Keep documents small; large inputs belong into task packages.",
+        )
+    return data
+
+
+def reference(text: str, what: str) -> str:
+    """`text` if it is `org/name@version`.
+
+    Raises:
+        InvalidInput: `invalid_reference`.
+    """
+    try:
+        return _REFERENCE.validate_python(text)
+    except ValueError:
+        listing = f"`practicum {what} list` shows what there is."
+        if what in ("actor", "judge", "profile"):
+            listing = (
+                "To use a file, write @file.json; `practicum profile list` shows published ones."
+            )
+        raise InvalidInput(
+            f"{text!r} does not name a {what}.",
+            code=ErrorCode.INVALID_REFERENCE,
+            object=ErrorObject(type=what, id=text, pointer=f"/{what}"),
+            next=f"Write it as org/name@version in lower case. {listing}",
+        ) from None
+
+
+def embed_sources(read: Read, what: str) -> dict[str, JsonValue]:
+    """The profile with every `source` replaced by the content of that file.
+
+    Raises:
+        InvalidInput: a source that is missing, leaves the folder, is no text or is too large.
+    """
+    document = read.value
+    agent = document.get("agent")
+    files = agent.get("files") if isinstance(agent, dict) else None
+    if not isinstance(agent, dict) or not isinstance(files, list):
+        return document
+    embedded: list[JsonValue] = [
+        _embed(entry, index, read, what) if isinstance(entry, dict) and "source" in entry else entry
+        for index, entry in enumerate(files)
+    ]
+    return {**document, "agent": {**agent, "files": embedded}}
+
+
+def profile_document(read: Read, what: str = "profile") -> Profile:
+    """A profile, its sources embedded, validated."""
+    return canonical.validate(Profile, cast(Any, embed_sources(read, what)), what=what)
+
+
+def _embed(entry: dict[str, JsonValue], index: int, read: Read, what: str) -> dict[str, JsonValue]:
+    pointer = f"/agent/files/{index}/source"
+    source = entry["source"]
+    if not isinstance(source, str) or "content" in entry:
+        return entry  # the contract names what is wrong
+    if read.folder is None:
+        raise _bad_source(what, pointer, source, "this profile did not come from a file")
+    try:
+        path = read.folder / safe_path(source)
+    except ValueError as error:
+        raise _bad_source(what, pointer, source, str(error)) from None
+    folder = read.folder.resolve()
+    if not path.resolve().is_relative_to(folder):
+        raise _bad_source(what, pointer, source, "it leaves the folder of the profile")
+    try:
+        data = path.read_bytes() if path.is_file() else None
+    except OSError as error:
+        raise _bad_source(what, pointer, source, str(error.strerror)) from None
+    if data is None:
+        raise _bad_source(what, pointer, source, f"there is no such file in {folder}")
+    if len(data) > MAX_FILE_BYTES:
+        raise _bad_source(what, pointer, source, f"it is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        content = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _bad_source(what, pointer, source, "it is not UTF-8 text") from None
+    return {**{key: value for key, value in entry.items() if key != "source"}, "content": content}
+
+
+def _bad_source(what: str, pointer: str, source: str, cause: str) -> PracticumError:
+    return InvalidInput(
+        f"The source {source!r} of the {what} cannot be used: {cause}.",
+        object=ErrorObject(type=what, pointer=pointer),
+        next="Put the file beside the profile and name it by a relative path.",
+    )

@@ -1,0 +1,70 @@
+"""Every operation as plain data: noun, verb, one-line summary, and the modules that define it.
+
+The command line builds its help from this alone; a test keeps it equal to the registry.
+"""
+
+from typing import Final
+
+STACK: Final = "stack"
+"""The noun whose verbs stand at the top level: `practicum up`."""
+
+NOUNS: Final[dict[str, str]] = {
+    "run": "Evaluations and the records of every run",
+    "train": "Training and supervised runs",
+    "checkpoint": "Saved models and where they come from",
+    "update": "Optimizer steps, and settling one that is unresolved",
+    "dataset": "Ordered lists of exact task versions",
+    "profile": "Executable agent recipes",
+    "model": "Models that a profile can name",
+    "schema": "JSON Schemas of the contracts",
+}
+
+MODULES: Final[dict[str, tuple[str, ...]]] = {
+    STACK: ("tools.stack",),
+    "run": ("tools.run", "tools.run_records", "tools.evidence", "tools.compare", "tools.verify"),
+    "train": ("tools.train",),
+    "checkpoint": ("tools.checkpoint",),
+    "update": ("tools.update",),
+    "dataset": ("tools.dataset",),
+    "profile": ("tools.profile",),
+    "model": ("tools.model",),
+    "schema": ("tools.schema",),
+}
+
+SUMMARIES: Final[dict[tuple[str, str], str]] = {
+    (STACK, "up"): "Start the local stack, or see that it runs",
+    (STACK, "status"): "Show each process of the local stack",
+    (STACK, "down"): "Stop the local stack",
+    ("run", "start"): "Start an evaluation",
+    ("run", "list"): "List runs, newest first",
+    ("run", "show"): "Show one run and why it is in its state",
+    ("run", "wait"): "Wait until a run ends or is blocked",
+    ("run", "events"): "Read a run's events from a cursor",
+    ("run", "groups"): "List the sampling groups of a run",
+    ("run", "trials"): "List the trials of a run with outcome and reward",
+    ("run", "interactions"): "Read the model calls of a trial, tokens included",
+    ("run", "updates"): "List the updates of a run",
+    ("run", "checkpoints"): "List the checkpoints that a run saved",
+    ("run", "result"): "Show the counts and scores of a run",
+    ("run", "logs"): "Read worker, setup, harness and verifier logs",
+    ("run", "compare"): "Compare two evaluations, paired by task",
+    ("run", "verify"): "Re-derive every recorded invariant of a run",
+    ("run", "cancel"): "Cancel a run",
+    ("train", "start"): "Start a training or supervised run",
+    ("checkpoint", "list"): "List checkpoints, newest first",
+    ("checkpoint", "show"): "Show one checkpoint",
+    ("update", "show"): "Show one update and what contributed to it",
+    ("update", "resolve"): "Settle an unresolved update that blocks a run",
+    ("dataset", "publish"): "Publish a folder of tasks as a dataset version",
+    ("dataset", "list"): "List published datasets, newest first",
+    ("dataset", "show"): "Show the tasks of a dataset",
+    ("dataset", "select"): "Choose tasks by family or name, for a plan or a new dataset",
+    ("profile", "validate"): "Check a profile and show its digest",
+    ("profile", "publish"): "Publish a profile version",
+    ("profile", "list"): "List published profiles, newest first",
+    ("profile", "show"): "Show a published profile",
+    ("profile", "diff"): "Show where two profiles differ",
+    ("model", "list"): "List the models that a profile can name",
+    ("model", "pull"): "Bring a model into the cache and make it known",
+    ("schema", "export"): "Write the JSON Schemas of all contracts",
+}
