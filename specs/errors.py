@@ -57,6 +57,7 @@ class ErrorCode(StrEnum):
     PROMPT_TOO_LONG = "prompt_too_long"
     UNSUPPORTED_CONTENT = "unsupported_content"
     SANDBOX_UNSUPPORTED = "sandbox_unsupported"
+    SANDBOX_FAILED = "sandbox_failed"
     DOCKERFILE_UNSUPPORTED = "dockerfile_unsupported"
     SCENARIO_EXHAUSTED = "scenario_exhausted"
     STACK_UNAVAILABLE = "stack_unavailable"

@@ -1,0 +1,1 @@
+"""Execution: runs trials in isolated environments and records what each one did."""
