@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+cd /app
+sort chest.txt > cotton.txt

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat harbor.csv
+rm bush.log

@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+cd /app
+grep dolphin knot.txt > coin.txt

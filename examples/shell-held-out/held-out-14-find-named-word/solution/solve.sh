@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat harbor.log
+grep cat goose.txt > falcon.log

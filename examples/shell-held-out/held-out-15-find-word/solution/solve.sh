@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+cd /app
+grep glove egg.txt > fort.log

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat crane.csv
+wc -l < helm.txt > fossil.csv

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat jungle.txt
+rm bottle.txt

@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+cd /app
+grep lagoon dolphin.log > echo.txt

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat melon.txt
+wc -l < harbor.csv > coral.txt

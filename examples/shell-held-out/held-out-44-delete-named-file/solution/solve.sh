@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat lava.txt
+rm meadow.txt

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat hedge.log
+grep dock fog.txt > globe.txt

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat lion.csv
+cp fish.csv meadow.log

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat engine.txt
+rm bowl.log

@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+cd /app
+wc -l < giant.log > kettle.txt

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat chain.log
+cp crystal.log feather.csv

@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+cd /app
+grep badge lizard.log > cabin.txt

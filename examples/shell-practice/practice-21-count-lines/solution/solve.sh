@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+cd /app
+wc -l < goat.csv > horn.txt

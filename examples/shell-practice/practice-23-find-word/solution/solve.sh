@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+cd /app
+grep bowl goat.csv > chain.txt

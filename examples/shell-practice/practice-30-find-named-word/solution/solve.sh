@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat bean.csv
+grep cheese hill.txt > branch.txt

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat grain.txt
+wc -l < engine.csv > bone.log

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat cherry.txt
+grep horn bucket.log > lily.csv

@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+cd /app
+grep jade cliff.log > anchor.csv

@@ -1,0 +1,5 @@
+#!/bin/bash
+set -e
+cd /app
+cat jewel.log
+sort lizard.txt > gate.csv
