@@ -1,0 +1,206 @@
+"""`LocalCompute`: all local models behind one `Compute`.
+
+Calls go to the backend of the model they name. What needs no torch (models, tokenizers,
+scripted replies, saved files) is answered without importing it; torch and its threads start
+with the first call that needs them, so a process that only plays scenarios stays small and a
+server is ready at once.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import anyio
+import anyio.to_thread
+
+from runtime.compute import models
+from runtime.compute.protocol import (
+    AdamParams,
+    Datum,
+    FloatArray,
+    ForwardResult,
+    Health,
+    IntArray,
+    Loss,
+    SampleContext,
+    Sampled,
+    SamplerSpec,
+    SamplingParams,
+    SavedBytes,
+    TrainerInfo,
+    TrainerInit,
+)
+from runtime.compute.scripted import ScriptedCompute
+from runtime.compute.store import Store
+from specs.errors import ErrorCode, ErrorObject, InvalidInput
+from specs.model import ModelInfo
+
+if TYPE_CHECKING:
+    from runtime.compute.torch_backend import TorchCompute
+
+DEFAULT_THREADS = 1
+
+
+class LocalCompute:
+    """Implements `Compute`. Use as an async context manager, or call `aclose`."""
+
+    def __init__(self, state_folder: Path, *, threads: int = DEFAULT_THREADS) -> None:
+        self._store = Store(state_folder)
+        self._threads = threads
+        self._incarnation = secrets.token_hex(16)
+        self._scripted = ScriptedCompute()
+        self._torch: TorchCompute | None = None
+        self._starting = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the threads after their running operation."""
+        if self._torch is not None:
+            await self._torch.aclose()
+
+    async def torch(self) -> "TorchCompute":
+        """The torch backend, started now if it was not."""
+        async with self._starting:
+            if self._torch is None:
+                self._torch = await anyio.to_thread.run_sync(self._start_torch)
+        return self._torch
+
+    def _start_torch(self) -> "TorchCompute":
+        from runtime.compute.torch_backend import TorchCompute  # imports torch: seconds
+
+        return TorchCompute(self._store, threads=self._threads, incarnation=self._incarnation)
+
+    async def health(self) -> Health:
+        """Who this is, and which trainers live here."""
+        if self._torch is not None:
+            return await self._torch.health()
+        return Health(
+            incarnation=self._incarnation,
+            backend="torch",
+            threads=self._threads,
+            trainers=(),
+            trainers_created=0,
+        )
+
+    async def models(self) -> list[ModelInfo]:
+        """Every known model, present or not."""
+        return await anyio.to_thread.run_sync(models.list_models)
+
+    async def model(self, name: str) -> ModelInfo:
+        """One model."""
+        return await anyio.to_thread.run_sync(models.model_info, name)
+
+    async def tokenizer(self, name: str) -> bytes:
+        """`tokenizer.json` of a model."""
+        return await anyio.to_thread.run_sync(models.tokenizer_bytes, name)
+
+    async def sample(
+        self,
+        sampler: SamplerSpec,
+        prompt: IntArray,
+        params: SamplingParams,
+        *,
+        num_samples: int = 1,
+        context: SampleContext = SampleContext(),
+    ) -> list[Sampled]:
+        """Sample. Cancelling frees the sequences' place in the batch."""
+        if (await self.model(sampler.base_model)).backend == "scripted":
+            _refuse_adapter(sampler)
+            return await self._scripted.sample(
+                sampler.base_model, prompt, params, num_samples=num_samples, context=context
+            )
+        torch = await self.torch()
+        return await torch.sample(sampler, prompt, params, num_samples=num_samples, context=context)
+
+    async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
+        """Log-probability of each token given those before it; the first is NaN."""
+        if (await self.model(sampler.base_model)).backend == "scripted":
+            raise _not_torch(sampler.base_model, "has no log-probabilities")
+        return await (await self.torch()).logprobs(sampler, tokens)
+
+    async def has_adapter(self, digest: str) -> bool:
+        """Whether an adapter's bytes are here."""
+        return await anyio.to_thread.run_sync(self._store.has_adapter, digest)
+
+    async def put_adapter(self, digest: str, data: bytes) -> None:
+        """Store an adapter."""
+        await anyio.to_thread.run_sync(self._store.put_adapter, digest, data)
+
+    async def get_adapter(self, digest: str) -> bytes:
+        """An adapter's bytes."""
+        return await anyio.to_thread.run_sync(self._store.get_adapter, digest)
+
+    async def create_trainer(self, trainer: str, init: TrainerInit) -> TrainerInfo:
+        """Open a trainer; repeating the call returns the same one."""
+        if not (await self.model(init.base_model)).trainable:
+            raise _not_torch(init.base_model, "cannot be trained")
+        return await (await self.torch()).create_trainer(trainer, init)
+
+    async def trainer(self, trainer: str) -> TrainerInfo | None:
+        """A live trainer, or None."""
+        return None if self._torch is None else await self._torch.trainer(trainer)
+
+    async def close_trainer(self, trainer: str) -> None:
+        """End a trainer after its running operation; queued ones fail."""
+        if self._torch is not None:
+            await self._torch.close_trainer(trainer)
+
+    async def forward(
+        self, trainer: str, data: Sequence[Datum], loss: Loss, *, backward: bool
+    ) -> ForwardResult:
+        """Forward, and with `backward` add to the accumulated gradient."""
+        return await (await self.torch()).forward(trainer, data, loss, backward=backward)
+
+    async def optim_step(self, trainer: str, params: AdamParams) -> Mapping[str, float]:
+        """Apply and clear the accumulated gradient."""
+        return await (await self.torch()).optim_step(trainer, params)
+
+    async def save_state(self, trainer: str, name: str) -> SavedBytes:
+        """Save adapter and optimizer state under `name`."""
+        return await (await self.torch()).save_state(trainer, name)
+
+    async def find_state(self, name: str) -> SavedBytes | None:
+        """Digest and size of a saved state, or None."""
+        return await anyio.to_thread.run_sync(self._store.find_state, name)
+
+    async def get_state(self, name: str) -> bytes:
+        """A saved state's bytes."""
+        return await anyio.to_thread.run_sync(self._store.get_state, name)
+
+    async def put_state(self, name: str, data: bytes) -> SavedBytes:
+        """Bring back a saved state."""
+        return await anyio.to_thread.run_sync(self._store.put_state, name, data)
+
+    async def drop_state(self, name: str) -> None:
+        """Forget a saved state."""
+        await anyio.to_thread.run_sync(self._store.drop_state, name)
+
+    async def save_adapter(self, trainer: str) -> SavedBytes:
+        """Save the current adapter by content."""
+        return await (await self.torch()).save_adapter(trainer)
+
+
+def _refuse_adapter(sampler: SamplerSpec) -> None:
+    if sampler.adapter is not None:
+        raise _not_torch(sampler.base_model, "takes no adapter")
+
+
+def _not_torch(model: str, why: str) -> InvalidInput:
+    return InvalidInput(
+        f"Model {model} {why}: it plays a scenario.",
+        code=ErrorCode.MODEL_NOT_TRAINABLE,
+        object=ErrorObject(type="model", id=model),
+        next="Name a model that `practicum model list` shows as trainable.",
+    )
