@@ -1,0 +1,1 @@
+"""Learning: from assessed evidence to optimizer steps and checkpoints."""

@@ -1,0 +1,387 @@
+"""The optimizer boundary: one batch's contribution, one step, one checkpoint (invariant 8).
+
+    prepared      durable, with every contribution, before the trainer exists
+      forward/backward over the datums, in chunks
+    unresolved    durable, before the step is enqueued
+      optimizer step, then trainer state saved under the update's id
+    acknowledged  durable together with S₁ and the checkpoint, their objects uploaded before
+
+A crash at any point leaves records from which `step` goes on: see `resolution`. Gradients die
+with a trainer, so an update that was not applied becomes `void` and a new one repeats every
+forward/backward from the last acknowledged state. A trainer's id is durable before it is
+opened, so that a later claim can close what a dead worker left (invariant 12).
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import anyio
+
+from runtime.compute.protocol import AdamParams, TrainerInfo
+from runtime.execution.context import RunCancelled, RunContext
+from runtime.learning.evidence import EvidenceReader
+from runtime.learning.metrics import Drift, not_finite
+from runtime.learning.policy import (
+    Policy,
+    after_update,
+    learning_plan,
+    require_shape,
+    trainer_init,
+)
+from runtime.learning.resolution import (
+    PATIENCE,
+    Fate,
+    Pending,
+    compute_lost,
+    persistently,
+    reach,
+    resolve,
+)
+from runtime.learning.work import Work, chunks, pieces
+from specs.errors import ErrorCode, ErrorObject, Internal, PracticumError, Unavailable
+from specs.ids import Prefix, new_id
+from specs.records import Checkpoint, Contribution, UpdatePrepared, UpdateState
+from specs.worker_api import (
+    CheckpointSaved,
+    SamplerSaved,
+    UpdateAcknowledged,
+    UpdateEnded,
+    UpdatePreparedWrite,
+    UpdateUnresolved,
+)
+
+MAX_REDONE = 5
+"""How often one batch's update is made again in one claim before the run fails."""
+CLOSE_SEC = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Trainer:
+    """A trainer of this claim: announced by an update, open once compute has it."""
+
+    id: str
+    incarnation: str
+    info: TrainerInfo | None = None
+
+
+class Boundary:
+    """Takes the updates of one claim, one at a time, through the states above."""
+
+    def __init__(
+        self, ctx: RunContext, evidence: EvidenceReader, *, patience: float = PATIENCE
+    ) -> None:
+        self._ctx = ctx
+        self._plan = learning_plan(ctx.spec)
+        self._evidence = evidence
+        self._patience = patience
+        self._trainer: _Trainer | None = None
+        self._pending: Pending | None = None
+
+    async def sweep(self) -> None:
+        """Close and drop what earlier claims of this run left in compute (invariant 12).
+
+        A compute that is down has no trainers; its saved states wait for the next claim.
+        """
+        updates = self._ctx.records.updates
+        trainers = {update.trainer for update in updates if update.trainer is not None}
+        for update in updates:
+            trainers |= {
+                _recovery_trainer(update.id, fence) for fence in range(1, self._ctx.claim.fence)
+            }
+        kept = [u.id for u in updates if u.state is UpdateState.ACKNOWLEDGED]
+        try:
+            health = await self._ctx.compute.health()
+            for trainer in sorted(trainers & set(health.trainers)):
+                await self._ctx.compute.close_trainer(trainer)
+            for state in kept[:-1]:
+                await self._ctx.compute.drop_state(state)
+        except Unavailable as error:
+            self._ctx.log(f"compute is not there to be swept: {error}")
+
+    async def recover(self, pending: Pending, policy: Policy, *, final: bool) -> Policy | None:
+        """Resolve an update that an earlier claim left: the policy after it, or None where it
+        became `void` and its batch needs another.
+
+        Raises:
+            Blocked: its fate cannot be found out.
+        """
+        self._pending = pending
+        return await self._drive(policy, final, None)
+
+    async def step(self, work: Work, policy: Policy) -> Policy:
+        """Take a batch's update to `acknowledged` and return the policy after it.
+
+        On cancel the update stays as it is recorded, for the next claim.
+
+        Raises:
+            Blocked: its fate cannot be found out.
+            RunCancelled: after settling the pending update.
+            PracticumError: the update failed and is recorded as `failed`.
+        """
+        after = await self._drive(policy, work.final, work)
+        assert after is not None
+        return after
+
+    async def _drive(self, policy: Policy, final: bool, work: Work | None) -> Policy | None:
+        for _ in range(MAX_REDONE + 1):
+            try:
+                if self._pending is not None:
+                    recovered = await self._recover(self._pending, policy, final)
+                    if recovered is not None:
+                        return recovered
+                return None if work is None else await self._attempt(work, policy)
+            except RunCancelled:
+                await self._cancel()
+                raise
+            except PracticumError as error:
+                if not compute_lost(error):
+                    await self._fail(error)
+                    raise
+                self._ctx.log(f"the update was interrupted: {error}")
+        raise Unavailable(
+            f"Compute was lost {MAX_REDONE + 1} times during one update.",
+            code=ErrorCode.COMPUTE_UNAVAILABLE,
+            object=ErrorObject(type="run", id=self._ctx.run),
+            next="Look into the log of compute; then start the run again from its checkpoint.",
+        )
+
+    async def _recover(self, pending: Pending, policy: Policy, final: bool) -> Policy | None:
+        fate = await resolve(
+            self._ctx.compute,
+            pending,
+            run=self._ctx.run,
+            check=self._ctx.check,
+            patience=self._patience,
+        )
+        self._trainer = None
+        if fate is Fate.NOT_APPLIED:
+            when = "and saved no state" if pending.unresolved else "before its step was enqueued"
+            await self._end("update.void", f"its trainer ended {when}")
+            return None
+        trainer = _recovery_trainer(pending.id, self._ctx.claim.fence)
+        saved = Policy(policy.sampler, pending.id)
+        init = await trainer_init(self._ctx.compute, self._ctx.client, saved, self._plan.lora)
+        try:
+            info = await self._ctx.compute.create_trainer(trainer, init)
+            measures = dict(pending.measures)
+            return await self._acknowledge(pending, policy, info, measures, final=final)
+        finally:
+            await self._close_trainer(trainer)
+
+    async def close(self) -> None:
+        """End this claim's trainer, if compute can still be asked; shielded from cancellation."""
+        trainer, self._trainer = self._trainer, None
+        if trainer is not None and trainer.info is not None:
+            await self._close_trainer(trainer.id)
+
+    async def _attempt(self, work: Work, policy: Policy) -> Policy:
+        self._ctx.check()
+        trainer = await self._announce()
+        contributions = [p.contribution async for p in pieces(work, self._evidence)]
+        pending = Pending(new_id(Prefix.UPDATE), work.batch, trainer.id, trainer.incarnation)
+        await self._ctx.write(self._prepared(work, policy, pending, contributions))
+        self._pending = pending
+        info = await self._open(trainer, policy)
+        measures = await self._accumulate(work, trainer.id)
+        self._pending = pending.enqueued(measures)
+        await self._ctx.write(UpdateUnresolved(update=pending.id, metrics=measures))
+        stepped = await self._ctx.compute.optim_step(
+            trainer.id,
+            AdamParams(
+                learning_rate=self._plan.learning_rate, grad_clip_norm=self._plan.grad_clip_norm
+            ),
+        )
+        await self._ctx.compute.save_state(trainer.id, pending.id)
+        norm = {"grad_norm": float(stepped["grad_norm"])} if "grad_norm" in stepped else {}
+        return await self._acknowledge(
+            self._pending, policy, info, {**measures, **norm}, final=work.final
+        )
+
+    def _prepared(
+        self,
+        work: Work,
+        policy: Policy,
+        pending: Pending,
+        contributions: list[Contribution],
+    ) -> UpdatePreparedWrite:
+        return UpdatePreparedWrite(
+            update=UpdatePrepared(
+                id=pending.id,
+                batch=work.batch,
+                trainer=pending.trainer,
+                incarnation=pending.incarnation,
+                from_state=policy.state,
+                sampler=policy.sampler.id,
+                loss=work.loss.value,
+                learning_rate=self._plan.learning_rate,
+                contributions=tuple(contributions),
+                census=dict(work.census),
+            )
+        )
+
+    async def _announce(self) -> _Trainer:
+        """The open trainer, or the id and incarnation of the one to be opened."""
+        if self._trainer is None or self._trainer.info is None:
+            health = await reach(self._ctx.compute, check=self._ctx.check, patience=self._patience)
+            self._trainer = _Trainer(new_id(Prefix.TRAINER), health.incarnation)
+        return self._trainer
+
+    async def _open(self, trainer: _Trainer, policy: Policy) -> TrainerInfo:
+        if trainer.info is not None:
+            return trainer.info
+        init = await trainer_init(self._ctx.compute, self._ctx.client, policy, self._plan.lora)
+        info = await self._ctx.compute.create_trainer(trainer.id, init)
+        self._trainer = _Trainer(trainer.id, info.incarnation, info)
+        if info.incarnation != trainer.incarnation:
+            raise Unavailable(
+                "Compute restarted between the announcement and the opening of a trainer.",
+                code=ErrorCode.COMPUTE_UNAVAILABLE,
+                object=ErrorObject(type="trainer", id=trainer.id),
+            )
+        require_shape(info, self._plan.lora)
+        return info
+
+    async def _accumulate(self, work: Work, trainer: str) -> dict[str, float]:
+        """Forward and backward over every datum; the measures of the contribution."""
+        losses: list[float] = []
+        drift = Drift()
+        datums = tokens = trained = 0
+        started = anyio.current_time()
+        async for chunk in chunks(work, self._evidence):
+            self._ctx.check()
+            result = await self._ctx.compute.forward(
+                trainer, [piece.datum for piece in chunk], work.loss, backward=True
+            )
+            losses.append(result.loss_sum)
+            for piece, logprobs in zip(chunk, result.logprobs, strict=True):
+                datums += 1
+                tokens += len(piece.packed.tokens)
+                trained += piece.packed.trained_tokens
+                if piece.packed.logprobs is not None:
+                    drift = drift.add(piece.packed.logprobs, logprobs, piece.packed.generated)
+        measures = {
+            **work.measures,
+            "loss": math.fsum(losses) if all(map(math.isfinite, losses)) else math.nan,
+            "datums": float(datums),
+            "tokens": float(tokens),
+            "trained_tokens": float(trained),
+            **drift.measures(),
+            "forward_backward_seconds": anyio.current_time() - started,
+        }
+        if bad := not_finite(measures):
+            raise Internal(
+                f"The update of batch {work.batch} has no finite {', '.join(bad)};"
+                " its step was not taken.",
+                object=ErrorObject(type="run", id=self._ctx.run),
+                next="Lower the learning rate or set grad_clip_norm, and start from the last"
+                " checkpoint.",
+            )
+        return measures
+
+    async def _acknowledge(
+        self,
+        pending: Pending,
+        policy: Policy,
+        trainer: TrainerInfo,
+        measures: dict[str, float],
+        *,
+        final: bool,
+    ) -> Policy:
+        """Publish S₁ and the checkpoint of an update whose state is saved in compute."""
+        ctx = self._ctx
+        adapter = await ctx.compute.save_adapter(trainer.id)
+        adapter_bytes = await ctx.compute.get_adapter(adapter.digest)
+        await self._upload(adapter_bytes)
+        state_bytes = await ctx.compute.get_state(pending.id)
+        state = await self._upload(state_bytes)
+        after = after_update(policy, adapter=adapter.digest, state=pending.id, state_digest=state)
+        checkpoint = Checkpoint(
+            id=new_id(Prefix.CHECKPOINT),
+            run=ctx.run,
+            update=pending.id,
+            batch=pending.batch,
+            sampler=after.sampler.id,
+            base_model=after.sampler.base_model,
+            adapter=adapter.digest,
+            adapter_size=len(adapter_bytes),
+            state=state,
+            state_size=len(state_bytes),
+            lora=trainer.lora.model_dump(mode="json"),
+            profile=ctx.spec.actor,
+            parent=ctx.spec.initial_checkpoint,
+            created_at=datetime.now(UTC).isoformat(),
+            final=final,
+        )
+        await ctx.write(
+            SamplerSaved(sampler=after.sampler),
+            UpdateAcknowledged(
+                update=pending.id,
+                metrics=measures,
+                state_digest=state,
+                sampler_after=after.sampler.id,
+            ),
+            CheckpointSaved(checkpoint=checkpoint),
+        )
+        self._pending = None
+        if policy.state is not None:
+            await self.forget(policy.state)
+        return after
+
+    async def _upload(self, data: bytes) -> str:
+        """Upload, riding out a restart of the gateway; a lost claim ends the waiting."""
+        return await persistently(
+            lambda: self._ctx.client.upload(data), check=_nothing, patience=self._patience
+        )
+
+    async def forget(self, state: str) -> None:
+        """Drop a state that no update will continue from; its bytes are in the store."""
+        try:
+            await self._ctx.compute.drop_state(state)
+        except Unavailable as error:
+            self._ctx.log(f"state {state} stays in compute for now: {error}")
+
+    async def _cancel(self) -> None:
+        """Settle the pending update of a cancelled run (invariant 16)."""
+        await self.close()
+        if self._pending is not None and self._pending.unresolved:
+            await self._end("update.failed", "cancelled before it was known whether it was applied")
+        else:
+            await self._end("update.void", "the run was cancelled")
+
+    async def _fail(self, error: PracticumError) -> None:
+        """Settle an update after an error that repeating does not help.
+
+        What is merely unavailable leaves it as recorded: the next claim goes on from there.
+        """
+        await self.close()
+        if not isinstance(error, Unavailable):
+            await self._end("update.failed", error.problem.detail)
+
+    async def _end(self, kind: Literal["update.void", "update.failed"], reason: str) -> None:
+        """Record the end of the pending update, if there is one."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            await self._ctx.write(UpdateEnded(type=kind, update=pending.id, reason=reason))
+
+    async def _close_trainer(self, trainer: str) -> None:
+        with anyio.move_on_after(CLOSE_SEC, shield=True):
+            try:
+                await self._ctx.compute.close_trainer(trainer)
+            except Unavailable as error:
+                self._ctx.log(f"trainer {trainer} could not be closed: {error}")
+
+
+def _recovery_trainer(update: str, fence: int) -> str:
+    """The id of the trainer that a claim opens to finish an applied update.
+
+    Derived and not minted, so that a later claim knows which ones may have been left open; by
+    fence, so that a worker that lost its claim cannot reach a later one's trainer.
+    """
+    return f"{Prefix.TRAINER}_{hashlib.sha256(f'{update}/{fence}'.encode()).hexdigest()[:32]}"
+
+
+def _nothing() -> None:
+    """No reason to stop waiting."""

@@ -1,0 +1,115 @@
+"""Where the policy of a run stands between batches, and how a trainer takes it up.
+
+A policy is a sampler (what the next batch samples from) and a saved trainer state (what its
+update continues from). Both are named by content or by the update that made them, so any
+worker on any machine can go on from the records alone: what compute lacks is put there from
+the object store.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from runtime.compute.protocol import Compute, TrainerInfo, TrainerInit
+from runtime.learning.evidence import Objects
+from specs.errors import ErrorCode, ErrorObject, InvalidInput
+from specs.ids import Prefix, new_id
+from specs.model import LoraSpec
+from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan
+from specs.records import Update, UpdateState
+from specs.run import RunSpec, SamplerRef
+from specs.worker_api import RunRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`state` is the trainer state's name in compute, `state_digest` its bytes in the store;
+    both None until the first update of a run that starts without optimizer state."""
+
+    sampler: SamplerRef
+    state: str | None = None
+    state_digest: str | None = None
+
+
+def learning_plan(spec: RunSpec) -> TrainingPlan | SupervisedPlan:
+    """The plan of a run that learns."""
+    if isinstance(spec.plan, EvaluationPlan):
+        raise InvalidInput(
+            "An evaluation has no updates.",
+            object=ErrorObject(type="run", id=spec.id),
+            next="Start a training or supervised run.",
+        )
+    return spec.plan
+
+
+def initial_policy(spec: RunSpec) -> Policy:
+    """S₀, and the state to resume from where the plan says `resume`."""
+    if learning_plan(spec).optimizer_initialization == "fresh":
+        return Policy(spec.sampler)
+    if spec.initial_checkpoint is None or spec.initial_state is None:
+        raise InvalidInput(
+            f"Run {spec.id} is to resume an optimizer, and its actor names no checkpoint"
+            " with trainer state.",
+            code=ErrorCode.RESUME_INCOMPATIBLE,
+            object=ErrorObject(type="plan", id=spec.id, pointer="/optimizer_initialization"),
+            next="Name a checkpoint id as the actor's model, or use fresh.",
+        )
+    return Policy(spec.sampler, spec.initial_checkpoint, spec.initial_state)
+
+
+def policy_before(spec: RunSpec, records: RunRecords, batch: int) -> Policy:
+    """The policy on which `batch` samples: that after the last acknowledged update before it
+    (invariant 7)."""
+    policy = initial_policy(spec)
+    samplers = {sampler.id: sampler for sampler in records.samplers}
+    for update in sorted(records.updates, key=lambda update: update.batch):
+        if update.batch < batch and update.state is UpdateState.ACKNOWLEDGED:
+            assert update.sampler_after is not None
+            policy = Policy(samplers[update.sampler_after], update.id, update.state_digest)
+    return policy
+
+
+def settled_batches(updates: Sequence[Update]) -> set[int]:
+    """Batches whose update is over: acknowledged or skipped."""
+    over = (UpdateState.ACKNOWLEDGED, UpdateState.SKIPPED)
+    return {update.batch for update in updates if update.state in over}
+
+
+def after_update(policy: Policy, *, adapter: str, state: str, state_digest: str) -> Policy:
+    """The policy that an applied update leaves, under a new sampler id."""
+    sampler = policy.sampler.model_copy(update={"id": new_id(Prefix.SAMPLER), "adapter": adapter})
+    return replace(policy, sampler=sampler, state=state, state_digest=state_digest)
+
+
+async def trainer_init(
+    compute: Compute, objects: Objects, policy: Policy, lora: LoraSpec
+) -> TrainerInit:
+    """How a trainer takes the policy up, its objects brought into compute.
+
+    On cancel an object may have been put, which is harmless.
+    """
+    base = policy.sampler.base_model
+    if policy.state is not None:
+        if await compute.find_state(policy.state) is None:
+            assert policy.state_digest is not None
+            await compute.put_state(policy.state, await objects.object(policy.state_digest))
+        return TrainerInit(base_model=base, lora=lora, state=policy.state)
+    adapter = policy.sampler.adapter
+    if adapter is not None and not await compute.has_adapter(adapter):
+        await compute.put_adapter(adapter, await objects.object(adapter))
+    return TrainerInit(base_model=base, lora=lora, adapter=adapter)
+
+
+def require_shape(trainer: TrainerInfo, lora: LoraSpec) -> None:
+    """Refuse to go on with an adapter of another shape than the plan's.
+
+    Raises:
+        InvalidInput: `resume_incompatible`.
+    """
+    if (trainer.lora.rank, trainer.lora.alpha) != (lora.rank, lora.alpha):
+        raise InvalidInput(
+            f"The checkpoint's adapter has rank {trainer.lora.rank} and alpha {trainer.lora.alpha},"
+            f" the plan asks for rank {lora.rank} and alpha {lora.alpha}.",
+            code=ErrorCode.RESUME_INCOMPATIBLE,
+            object=ErrorObject(type="plan", pointer="/lora"),
+            next="Give the plan the checkpoint's lora, or start from the base model.",
+        )

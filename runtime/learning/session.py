@@ -1,0 +1,88 @@
+"""What reinforcement and supervised learning share: one claim's way from batch to batch.
+
+Entering sweeps what earlier claims left in compute and resolves their pending update; after
+that `policy` is what the next open batch samples from, and `update` moves it (invariant 7).
+Leaving closes the trainer, also after a failure or a cancel.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from runtime.execution.context import RunContext
+from runtime.learning.boundary import Boundary
+from runtime.learning.evidence import EvidenceReader
+from runtime.learning.policy import Policy, policy_before, settled_batches
+from runtime.learning.resolution import PATIENCE, Pending
+from runtime.learning.work import Work
+from specs.ids import Prefix, new_id
+from specs.worker_api import UpdateSkipped
+
+
+class Learning:
+    """The learning side of one claim.
+
+    :ivar policy: where the policy stands: what the next open batch samples from.
+    :ivar evidence: the one reader of evidence.
+    :ivar done: batches whose update is acknowledged or skipped.
+    """
+
+    def __init__(self, ctx: RunContext, batches: int, patience: float) -> None:
+        self._ctx = ctx
+        self._batches = batches
+        self.evidence = EvidenceReader(ctx.client)
+        self.boundary = Boundary(ctx, self.evidence, patience=patience)
+        self.done = settled_batches(ctx.records.updates)
+        first_open = next(batch for batch in range(batches + 1) if batch not in self.done)
+        self.policy: Policy = policy_before(ctx.spec, ctx.records, first_open)
+
+    def final(self, batch: int) -> bool:
+        """Whether no batch follows."""
+        return batch == self._batches - 1
+
+    async def begin(self) -> None:
+        """Sweep, and resolve what is pending; safe to repeat by another claim."""
+        await self.boundary.sweep()
+        for update in self._ctx.records.updates:
+            pending = Pending.of(update)
+            if pending is None:
+                continue
+            final = self.final(pending.batch)
+            after = await self.boundary.recover(pending, self.policy, final=final)
+            if after is not None:
+                self.policy = after
+                self.done.add(pending.batch)
+
+    async def update(self, work: Work) -> None:
+        """Take the batch's step, or record that there is nothing to learn from; then the
+        next batch stays on the same sampler. On cancel see `Boundary.step`."""
+        if work.rows:
+            self.policy = await self.boundary.step(work, self.policy)
+        else:
+            await self._ctx.write(
+                UpdateSkipped(
+                    update=new_id(Prefix.UPDATE),
+                    batch=work.batch,
+                    sampler=self.policy.sampler.id,
+                    census=dict(work.census),
+                    reason="no group of the batch has a learnable difference in reward",
+                )
+            )
+        self.done.add(work.batch)
+
+    async def finish(self) -> None:
+        """Let compute forget the last trainer state; its bytes are in the store."""
+        if self.policy.state is not None:
+            await self.boundary.forget(self.policy.state)
+
+
+@asynccontextmanager
+async def learning(
+    ctx: RunContext, batches: int, *, patience: float = PATIENCE
+) -> AsyncGenerator[Learning]:
+    """The learning side of a claim, its trainer closed at the end."""
+    session = Learning(ctx, batches, patience)
+    try:
+        await session.begin()
+        yield session
+    finally:
+        await session.boundary.close()

@@ -1,0 +1,91 @@
+"""The work of one update: which trials move it, with what weight, through which datums.
+
+A `Row` is small; its sequences are packed from evidence when they are needed, first for the
+contributions that are recorded before any gradient, then again for the gradient itself.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+from runtime.compute.protocol import Datum, Loss
+from runtime.learning.datums import cross_entropy_datum, datum_digest, importance_datum
+from runtime.learning.evidence import EvidenceReader
+from runtime.learning.packing import Packed, pack
+from specs.records import Contribution, Trial
+
+CHUNK_TOKENS = 65_536
+"""Tokens of one forward/backward request."""
+CHUNK_DATUMS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One trial that contributes: `weight` is that of each of its generated tokens."""
+
+    trial: Trial
+    group: str | None
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """All that an update needs to know about its batch."""
+
+    batch: int
+    loss: Loss
+    rows: tuple[Row, ...]
+    census: Mapping[str, int]
+    final: bool
+    """No batch follows."""
+    measures: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One datum with what it came from."""
+
+    row: Row
+    packed: Packed
+    datum: Datum
+
+    @property
+    def contribution(self) -> Contribution:
+        return Contribution(
+            trial=self.row.trial.id,
+            group=self.row.group,
+            interactions=self.packed.interactions,
+            datum=datum_digest(self.datum),
+            tokens=len(self.packed.tokens),
+            trained_tokens=self.packed.trained_tokens,
+            weight=self.row.weight,
+        )
+
+
+async def pieces(work: Work, evidence: EvidenceReader) -> AsyncIterator[Piece]:
+    """Every datum of the work, in a fixed order."""
+    for row in work.rows:
+        found = await evidence.read(row.trial)
+        for packed in pack(found.interactions):
+            yield Piece(row, packed, datum_of(packed, row.weight, work.loss))
+
+
+def datum_of(packed: Packed, weight: float, loss: Loss) -> Datum:
+    """The arrays that `loss` reads."""
+    if loss is Loss.IMPORTANCE_SAMPLING:
+        return importance_datum(packed, weight)
+    return cross_entropy_datum(packed, weight)
+
+
+async def chunks(work: Work, evidence: EvidenceReader) -> AsyncIterator[list[Piece]]:
+    """The pieces in requests of bounded size, at least one piece each."""
+    chunk: list[Piece] = []
+    tokens = 0
+    async for piece in pieces(work, evidence):
+        size = len(piece.packed.tokens)
+        if chunk and (tokens + size > CHUNK_TOKENS or len(chunk) == CHUNK_DATUMS):
+            yield chunk
+            chunk, tokens = [], 0
+        chunk.append(piece)
+        tokens += size
+    if chunk:
+        yield chunk
