@@ -20,6 +20,7 @@ import anyio
 import anyio.lowlevel
 
 from runtime.compute.protocol import Compute
+from runtime.execution.workplace import Workplace
 from runtime.home import Home
 from specs.errors import Conflict, ErrorCode, PracticumError, Problem, Unavailable
 from specs.ids import Id
@@ -92,6 +93,7 @@ class RunContext:
     """One claimed run.
 
     :ivar records: what was recorded when the claim was made; a driver resumes from it.
+    :ivar workplace: where trials run; None where a driver makes none.
     :ivar cancelling: set when the operator asked for cancellation.
     :ivar last_event: the last event that this worker knows of.
     """
@@ -103,6 +105,7 @@ class RunContext:
     client: Gateway
     compute: Compute
     proxy: Proxy
+    workplace: Workplace | None = None
     cancelling: anyio.Event = field(default_factory=anyio.Event)
     last_event: int = 0
     _sequence: int = 0

@@ -1,0 +1,80 @@
+"""Where the trials of a worker happen: folders, the task cache, and their environment."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtime.execution.proxy_control import SANDBOX_PORT
+from runtime.execution.tasks import Fetch, TaskCache
+from runtime.home import Home
+from specs.ids import Id
+from specs.plans import Resources
+
+SANDBOX = "runtime.execution.sandbox.environment:LocalSandboxEnvironment"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSpec:
+    """Which environment a trial gets: import path, its options, and overrides of the task's."""
+
+    kwargs: Mapping[str, Any]
+    import_path: str = SANDBOX
+    cpus: float | None = None
+    memory_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What the trials of a worker share.
+
+    :ivar tasks: unpacked task packages.
+    :ivar trials: folder of running trials; emptied when the worker starts.
+    :ivar environment: the environment of a trial, by the trial's id and the plan's resources.
+    """
+
+    tasks: TaskCache
+    trials: Path
+    environment: Callable[[Id, Resources], EnvironmentSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Folders of a worker below the home."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, home: Home) -> "Places":
+        return cls(home.work)
+
+    @property
+    def trials(self) -> Path:
+        return self.root / "trials"
+
+    @property
+    def tasks(self) -> Path:
+        return self.root / "tasks"
+
+    @property
+    def sandboxes(self) -> Path:
+        return self.root / "sandboxes"
+
+
+def local_workplace(home: Home, fetch: Fetch) -> Workplace:
+    """Trials in local sandboxes that reach the proxy and nothing else."""
+    places = Places.of(home)
+
+    def environment(trial: Id, resources: Resources) -> EnvironmentSpec:
+        proxy = {"port": SANDBOX_PORT, "target": f"unix:{home.proxy_socket}"}
+        return EnvironmentSpec(
+            kwargs={
+                "state_dir": str(places.sandboxes),
+                "trial_id": trial,
+                "forward_ports": [proxy],
+            },
+            cpus=resources.cpus,
+            memory_mb=resources.memory_mb,
+        )
+
+    return Workplace(TaskCache(places.tasks, fetch), places.trials, environment)
