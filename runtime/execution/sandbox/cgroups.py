@@ -15,6 +15,8 @@ from pathlib import Path
 
 CONTROLLERS = ("memory", "cpu", "pids")
 _PERIOD_US = 100_000
+_SWAP = frozenset({"memory.memsw.limit_in_bytes", "memory.swap.max"})
+"""Present only where the kernel accounts for swap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,10 @@ class Cgroups:
     def create(self) -> None:
         """Make the directories and write the limits."""
         for path in self.paths:
-            os.mkdir(path)
+            Path(path).mkdir()
         for controller, path in self.directories.items():
             for name, value in _settings(controller, self.limits, controller in self.unified):
-                if name != "memory.memsw.limit_in_bytes" and name != "memory.swap.max":
-                    (path / name).write_text(value, encoding="ascii")
-                elif (path / name).exists():  # only where the kernel accounts for swap
+                if name not in _SWAP or (path / name).exists():
                     (path / name).write_text(value, encoding="ascii")
 
     def oom_kills(self) -> int:
@@ -99,14 +99,14 @@ def available() -> frozenset[str]:
 def kill_and_remove(paths: tuple[str, ...]) -> list[str]:
     """Kill what is left in the cgroups and remove them; returns those that were there."""
     removed: list[str] = []
-    for path in paths:
+    for path in map(Path, paths):
         for attempt in range(100):
-            if not os.path.isdir(path):
-                break
-            _kill_members(Path(path))
             try:
-                os.rmdir(path)
-                removed.append(path)
+                _kill_members(path)
+                path.rmdir()
+                removed.append(str(path))
+            except FileNotFoundError:
+                break
             except OSError:
                 time.sleep(0.001 * min(attempt + 1, 20))  # the last process is still leaving
     return removed

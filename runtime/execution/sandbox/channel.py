@@ -3,17 +3,18 @@
 import json
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import anyio.abc
 
 from runtime.execution.sandbox.errors import SandboxFailed
 
 type Sink = Callable[[bytes], Awaitable[None]]
+type Pump = Callable[[int], Coroutine[Any, Any, None]]
+"""Moves bytes between a pipe's end, which it owns, and something of ours."""
 
 _CHUNK = 1 << 16
 _DRAIN_SECONDS = 0.25
@@ -70,14 +71,14 @@ class Outcome:
 class Streams:
     """The near ends of a request's stdin, stdout and stderr."""
 
-    stdin: Callable[[int], Awaitable[None]] | None = None
-    """Feeds the write end, which it owns, in a task of its own; None: no input."""
-    stdout: Callable[[int], Awaitable[None]] | None = None
-    """Reads the read end, which it owns, until its end."""
-    stderr: Callable[[int], Awaitable[None]] | None = None
+    stdin: Pump | None = None
+    """Feeds the write end; None: no input."""
+    stdout: Pump | None = None
+    """Reads the read end until its end."""
+    stderr: Pump | None = None
 
 
-def drain_to(sink: Sink) -> Callable[[int], Awaitable[None]]:
+def drain_to(sink: Sink) -> Pump:
     """A reader that passes a pipe's bytes to `sink` until the pipe ends."""
 
     async def drain(descriptor: int) -> None:
@@ -98,7 +99,7 @@ def drain_to(sink: Sink) -> Callable[[int], Awaitable[None]]:
     return drain
 
 
-def feed_from(data: bytes) -> Callable[[int], Awaitable[None]]:
+def feed_from(data: bytes) -> Pump:
     """A writer that feeds `data` to a pipe; it stops when nobody reads any more."""
 
     async def feed(descriptor: int) -> None:
@@ -144,6 +145,7 @@ async def perform(
         body = ends.memory(json.dumps(request).encode())
         await _send(control, [theirs.fileno(), *(inside for _, _, inside in tasks), body])
         far.close()
+        outcome: Outcome | None = None
         try:
             async with anyio.create_task_group() as group:
                 for stream, outside, _ in tasks:
@@ -157,6 +159,8 @@ async def perform(
             if len(errors.exceptions) == 1:
                 raise errors.exceptions[0] from None
             raise
+        if outcome is None:
+            raise _died()
         return outcome
 
 

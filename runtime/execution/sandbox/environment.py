@@ -10,9 +10,9 @@ planted inside is never followed outside. What Harbor's transfer helpers do with
 the sandbox is replaced for the same reason.
 """
 
-import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, cast, override
@@ -28,11 +28,12 @@ from harbor.models.trial.config import ResourceMode
 from harbor.utils.path_filter import filter_paths_by_patterns
 
 from runtime.execution.sandbox import base, cgroups, image
-from runtime.execution.sandbox.base import Base
 from runtime.execution.sandbox.cgroups import Limits
+from runtime.execution.sandbox.definition import Definition
 from runtime.execution.sandbox.errors import SandboxFailed, unsupported
 from runtime.execution.sandbox.extract import Extracted, Select
-from runtime.execution.sandbox.image import Definition, Image
+from runtime.execution.sandbox.image import Image
+from runtime.execution.sandbox.layout import Base
 from runtime.execution.sandbox.network import NetworkPlan, resolve
 from runtime.execution.sandbox.options import LocalSandboxOptions
 from runtime.execution.sandbox.sandbox import OnOutput, Sandbox, Settings
@@ -48,18 +49,18 @@ class LocalSandboxEnvironment(BaseEnvironment):
     """One task environment in one local sandbox."""
 
     options_model: ClassVar[type[EnvironmentOptions] | None] = LocalSandboxOptions
-    options: LocalSandboxOptions  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         given = {k: kwargs.pop(k) for k in list(kwargs) if k in LocalSandboxOptions.model_fields}
-        self.options = cast(LocalSandboxOptions, type(self).parse_options(given))
-        kwargs["auto_mounting"] = self.options.auto_mounting
+        self._options = cast(LocalSandboxOptions, type(self).parse_options(given))
+        self.options = self._options
+        kwargs["auto_mounting"] = self._options.auto_mounting
         self._sandbox: Sandbox | None = None
         self._base: Base | None = None
         self._image: Image | None = None
         super().__init__(*args, **kwargs)
         self.network: NetworkPlan = resolve(
-            self._network_policy, self.task_env_config, allow_public=self.options.allow_public
+            self._network_policy, self.task_env_config, allow_public=self._options.allow_public
         )
         self._refuse_mounts()
 
@@ -99,9 +100,9 @@ class LocalSandboxEnvironment(BaseEnvironment):
 
     @override
     def _validate_definition(self) -> None:
-        type(self).preflight({"state_dir": self.options.state_dir})
+        type(self).preflight({"state_dir": self._options.state_dir})
         self._definition = Definition.read(
-            self.environment_dir, self.task_env_config.docker_image, self.options.images
+            self.environment_dir, self.task_env_config.docker_image, self._options.images
         )
 
     def _refuse_mounts(self) -> None:
@@ -148,7 +149,7 @@ class LocalSandboxEnvironment(BaseEnvironment):
     @override
     async def start(self, force_build: bool) -> None:
         """Build what is missing and start; nothing is left behind when this fails."""
-        options = self.options
+        options = self._options
         self._base = await to_thread.run_sync(
             base.derive, options.state_dir, options.python, tuple(options.tools)
         )
@@ -159,14 +160,7 @@ class LocalSandboxEnvironment(BaseEnvironment):
             force=force_build,
             run_timeout=min(options.build_timeout_s, self.task_env_config.build_timeout_sec),
         )
-        self._sandbox = await Sandbox.start(
-            Settings(
-                **{
-                    **{name: getattr(settings, name) for name in Settings.__slots__},
-                    "layers": self._image.layers,
-                }
-            )
-        )
+        self._sandbox = await Sandbox.start(replace(settings, layers=self._image.layers))
         targets = self._mount_targets(writable_only=True)
         workdir = self.task_env_config.workdir
         if targets:
@@ -176,7 +170,7 @@ class LocalSandboxEnvironment(BaseEnvironment):
         await self._upload_environment_dir_after_start()
 
     def _settings(self, derived: Base) -> Settings:
-        options = self.options
+        options = self._options
         memory = self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
         cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
         public = self.network.mode == "host"
@@ -309,8 +303,3 @@ def _tar_excludes(name: str, patterns: Sequence[str]) -> bool:
         if any(fnmatch(tail, pattern.removeprefix("./")) for tail in tails for pattern in patterns):
             return True
     return False
-
-
-def environment_identity() -> str:
-    """Name of the import path, for `EnvironmentConfig`."""
-    return f"{__name__}:{LocalSandboxEnvironment.__name__}"

@@ -105,7 +105,7 @@ def _write(
         _clear(parent, parts[-1])
         mode = 0o755 if member.mode & stat.S_IXUSR else 0o644
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with open(os.open(parts[-1], flags, mode, dir_fd=parent), "wb") as file:
+        with os.fdopen(os.open(parts[-1], flags, mode, dir_fd=parent), "wb") as file:
             while chunk := content.read(1 << 20):
                 file.write(chunk)
             file.flush()

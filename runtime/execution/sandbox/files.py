@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from anyio import to_thread
 
-from runtime.execution.sandbox.channel import BoundedOutput, Outcome, Streams, drain_to
+from runtime.execution.sandbox.channel import BoundedOutput, Outcome, Pump, Streams, drain_to
 from runtime.execution.sandbox.errors import SandboxFailed
 from runtime.execution.sandbox.extract import Extracted, Select, extract
 from runtime.execution.sandbox.sandboxd import transfer
@@ -33,7 +33,7 @@ class Transfer:
         self._destination: Path | None = None
         self.streams.stderr = drain_to(self._errors.write)
 
-    def in_thread(self, work: Callable[[BinaryIO], None], mode: str) -> Any:
+    def in_thread(self, work: Callable[[BinaryIO], None], mode: str) -> Pump:
         """A stream that is read or written by `work` in a thread."""
 
         def run(descriptor: int) -> None:

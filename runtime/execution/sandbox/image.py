@@ -9,28 +9,26 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
-import stat
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import anyio
 from anyio import to_thread
 
 from runtime.execution.sandbox import dockerfile
-from runtime.execution.sandbox.base import Base, Layer
+from runtime.execution.sandbox.definition import Definition
 from runtime.execution.sandbox.dockerfile import Instruction, words
-from runtime.execution.sandbox.errors import CommandTimedOut, bad_dockerfile, unsupported
+from runtime.execution.sandbox.errors import CommandTimedOut, bad_dockerfile
+from runtime.execution.sandbox.layout import Layer
 from runtime.execution.sandbox.sandbox import Completed, Sandbox, Settings
 from runtime.execution.sandbox.state import write_json
-from specs.canonical import digest
 
 _TAIL = 2000
 _CHANGING = frozenset({"RUN", "COPY", "ADD", "WORKDIR"})
-_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,103 +41,6 @@ class Image:
     env: dict[str, str] = field(default_factory=dict[str, str])
     workdir: str = "/"
     user: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """How a task defines its environment."""
-
-    directory: Path
-    image_name: str | None
-    accepted: Sequence[str]
-    """Patterns of image names for which the base may stand in."""
-    instructions: tuple[Instruction, ...] = ()
-
-    @classmethod
-    def read(cls, directory: Path, image_name: str | None, accepted: Sequence[str]) -> "Definition":
-        """Read and check a task's `environment/` folder; cheap, runs nothing.
-
-        A Dockerfile wins over `docker_image`, because there is no registry to pull from.
-
-        Raises:
-            InvalidInput: `dockerfile_unsupported` or `sandbox_unsupported`.
-        """
-        for name in ("docker-compose.yaml", "docker-compose.yml", "compose.yaml"):
-            if (directory / name).exists():
-                raise unsupported(
-                    f"The task's environment is a {name}: several containers.",
-                    pointer=f"/environment/{name}",
-                    next="Run the task with Harbor's docker environment.",
-                )
-        file = directory / "Dockerfile"
-        if not file.exists():
-            definition = cls(directory, image_name, accepted)
-            if image_name is not None:
-                definition._check_image(image_name, None)
-            return definition
-        if file.is_symlink() or not file.is_file():
-            raise bad_dockerfile(1, "not a regular file.", next="Make the Dockerfile a file.")
-        try:
-            text = file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise bad_dockerfile(1, f"not UTF-8: {error}.", next="Save it as UTF-8.") from None
-        instructions = dockerfile.parse(text)
-        definition = cls(directory, image_name, accepted, tuple(instructions))
-        definition._check_image(*dockerfile.image_of(instructions))
-        definition._check_sources()
-        return definition
-
-    def _check_image(self, name: str, line: int | None) -> None:
-        plain = re.sub(r"^(docker\.io/)?(library/)?", "", name)
-        if any(re.fullmatch(pattern, plain) for pattern in self.accepted):
-            return
-        step = (
-            "Start from debian, ubuntu or python, add a pattern to the sandbox's images option if "
-            "this host can stand in for it, or run the task with Harbor's docker environment."
-        )
-        detail = f"the image {name} cannot be pulled, and this host does not stand in for it."
-        if line is None:
-            raise unsupported(
-                f"docker_image: {detail}", pointer="/environment/docker_image", next=step
-            )
-        raise bad_dockerfile(line, detail, next=step)
-
-    def _check_sources(self) -> None:
-        for instruction in self.instructions:
-            if instruction.name not in ("COPY", "ADD"):
-                continue
-            if (self.directory / ".dockerignore").exists():
-                raise bad_dockerfile(
-                    instruction.line,
-                    f"{instruction.name} with a .dockerignore.",
-                    next="Remove the .dockerignore and the files that it names.",
-                )
-            for source in (instruction.json_form() or words(instruction.value, {}))[:-1]:
-                if instruction.name == "ADD" and re.match(r"\w+://|git@", source):
-                    raise bad_dockerfile(
-                        instruction.line,
-                        f"ADD fetches {source}.",
-                        next="Put the file in the task's environment folder and COPY it.",
-                    )
-                if instruction.name == "ADD" and source.endswith(_ARCHIVES):
-                    raise bad_dockerfile(
-                        instruction.line,
-                        f"ADD unpacks {source}.",
-                        next="COPY it and unpack it with RUN tar.",
-                    )
-
-    def digest(self) -> str:
-        """Digest of instructions and context; of the image's name where there is neither."""
-        rows = [
-            [i.name, i.value, *sorted(f"{k}={v}" for k, v in i.flags.items())]
-            for i in self.instructions
-        ]
-        if not rows:
-            return digest({"schema": "practicum.sandbox-image/v1", "image": self.image_name})
-        context = _context_digest(self.directory)
-        return digest(
-            {"schema": "practicum.sandbox-image/v1", "instructions": rows, "context": context}  # pyright: ignore[reportArgumentType]
-        )
 
 
 async def prepare(
@@ -164,12 +65,13 @@ async def prepare(
 
 
 def _load(place: Path) -> Image:
-    values = json.loads((place / "image.json").read_bytes())
-    return Image(**{**values, "layers": tuple(Layer(**row) for row in values["layers"])})
+    values: dict[str, Any] = json.loads((place / "image.json").read_bytes())
+    values["layers"] = tuple(Layer(**row) for row in values["layers"])
+    return Image(**values)
 
 
 @asynccontextmanager
-async def _locked(path: Path) -> AsyncIterator[None]:
+async def _locked(path: Path) -> AsyncGenerator[None]:
     """Hold a lock file; waiting for it can be cancelled."""
     with path.open("w") as file:
         while True:
@@ -308,7 +210,7 @@ class _Build:
         for source in sources:
             if source.is_dir():
                 await sandbox.put_tree(source, target)
-                made += [f"{target}/{name}" for name in sorted(os.listdir(source))]
+                made += [f"{target}/{child.name}" for child in sorted(source.iterdir())]
             else:
                 path = f"{target}/{source.name}" if into else target
                 await sandbox.put_file(source, path)
@@ -347,7 +249,7 @@ def _publish(image: Image, made: Layer, run: Path, place: Path) -> None:
     for target, upper in made.paths.items():
         if any(os.scandir(upper)):
             slug = Path(upper).parent.name
-            os.rename(upper, draft / slug)
+            Path(upper).rename(draft / slug)
             paths[target] = str(place / slug)
     done = replace(image, layers=(Layer(paths),))
     write_json(draft / "image.json", asdict(done))
@@ -355,23 +257,3 @@ def _publish(image: Image, made: Layer, run: Path, place: Path) -> None:
     if place.exists():
         shutil.move(place, run / "replaced")
     draft.rename(place)
-
-
-def _context_digest(directory: Path) -> str:
-    hasher = hashlib.sha256()
-    for folder, folders, names in os.walk(directory):
-        folders.sort()
-        for name in sorted((*folders, *names)):
-            path = Path(folder, name)
-            mode = path.lstat().st_mode
-            if stat.S_ISLNK(mode):
-                content = os.readlink(path).encode(errors="surrogateescape")
-            elif stat.S_ISREG(mode):
-                with path.open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").digest()
-            else:
-                content = b""
-            row = f"{path.relative_to(directory)}\0{mode & 0o170111:o}\0"
-            hasher.update(row.encode(errors="surrogateescape"))
-            hasher.update(hashlib.sha256(content).digest())
-    return "sha256:" + hasher.hexdigest()

@@ -4,9 +4,11 @@
 |---|---|
 | `no-network` | own network namespace: its loopback, and forwarded ports |
 | nothing | the same; Harbor's default would be public, so `NetworkPlan.declared` is False |
-| `allowlist` of loopback names | the same: Harbor makes this of a no-network task whose agent has a base_url on the host's loopback |
+| `allowlist` of loopback names | the same |
 | `allowlist` of anything else | refused |
 | `public` | the host's network if `allow_public`, otherwise refused |
+
+Harbor turns `no-network` into such an allowlist when the agent's base_url is on a loopback name.
 """
 
 from dataclasses import dataclass

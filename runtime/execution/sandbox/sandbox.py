@@ -10,18 +10,24 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 from anyio import to_thread
 
 from runtime.execution.sandbox import cgroups, files
-from runtime.execution.sandbox.base import Base, Layer
 from runtime.execution.sandbox.cgroups import Cgroups, Limits
-from runtime.execution.sandbox.channel import BoundedOutput, Streams, drain_to, feed_from, perform
+from runtime.execution.sandbox.channel import (
+    BoundedOutput,
+    Sink,
+    Streams,
+    drain_to,
+    feed_from,
+    perform,
+)
 from runtime.execution.sandbox.errors import CommandTimedOut, SandboxFailed
 from runtime.execution.sandbox.extract import Extracted, Select
 from runtime.execution.sandbox.forward import Forwarder
+from runtime.execution.sandbox.layout import Base, Layer
 from runtime.execution.sandbox.options import Forward
 from runtime.execution.sandbox.sandboxd.config import Launch, Overlay
 from runtime.execution.sandbox.sandboxd.transfer import Bounds
@@ -33,6 +39,7 @@ type OnOutput = Callable[[bytes, str], Awaitable[None]]
 
 _ERROR_LOG = "sandboxd.log"
 _MIB = 1 << 20
+_BOUNDS = Bounds(1024 * _MIB, 1024 * _MIB, 100_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ class Settings:
     base: Base
     layers: Sequence[Layer] = ()
     """Image layers, topmost first."""
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     forwards: Sequence[Forward] = ()
     host_network: bool = False
     trial: str | None = None
@@ -51,7 +58,7 @@ class Settings:
     shm_mb: int = 64
     max_file_bytes: int = 4096 * _MIB
     output_bytes: int = 4 * _MIB
-    bounds: Bounds = Bounds(1024 * _MIB, 1024 * _MIB, 100_000)
+    bounds: Bounds = _BOUNDS
     volatile: bool = True
 
 
@@ -216,7 +223,7 @@ class Sandbox:
         await _discard(self.directory, self.cgroups, keep=keep)
 
 
-def _tee(buffer: BoundedOutput, on_output: OnOutput | None, name: str) -> Any:
+def _tee(buffer: BoundedOutput, on_output: OnOutput | None, name: str) -> Sink:
     if on_output is None:
         return buffer.write
     callback = on_output
@@ -244,8 +251,9 @@ def _prepare(settings: Settings) -> tuple[RunDirectory, Cgroups]:
         (directory.path / "fs").mkdir()
         if settings.storage_mb is None:
             for overlay in _overlays(settings, directory.path):
-                os.makedirs(overlay.upper)
-                os.makedirs(overlay.work)
+                Path(overlay.upper).mkdir(parents=True)
+                Path(overlay.upper).chmod(0o755)  # the mode of the tree that it is on top of
+                Path(overlay.work).mkdir()
         groups.create()
     except BaseException:
         cgroups.kill_and_remove(groups.paths)

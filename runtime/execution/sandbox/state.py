@@ -10,7 +10,6 @@ its name. `sweep` needs nothing else to tell what is dead.
 """
 
 import json
-import os
 import secrets
 import shutil
 import stat
@@ -124,15 +123,16 @@ def draft_owner(directory: Path) -> Process | None:
 def remove_tree(path: Path) -> None:
     """Remove a tree that an overlay has written, unreadable directories included."""
 
-    def retry(function: object, name: str, error: BaseException) -> None:
+    def retry(_: object, name: str, error: BaseException) -> None:
         if isinstance(error, FileNotFoundError):
             return
-        os.chmod(os.path.dirname(name), stat.S_IRWXU)
-        if os.path.isdir(name) and not os.path.islink(name):
-            os.chmod(name, stat.S_IRWXU)
-            shutil.rmtree(name)
+        entry = Path(name)
+        entry.parent.chmod(stat.S_IRWXU)
+        if entry.is_dir() and not entry.is_symlink():
+            entry.chmod(stat.S_IRWXU)
+            shutil.rmtree(entry)
         else:
-            os.unlink(name)
+            entry.unlink()
 
     shutil.rmtree(path, onexc=retry)
 

@@ -29,8 +29,8 @@ def keep(launch: Launch, control: socket.socket) -> None:
         _become_init(launch, control, cgroups)
         os._exit(1)
     control.close()
-    # SIGTERM reached this process too early to have a handler only if it died of it.
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+    # Before this line SIGTERM kills the keeper itself, and with it PID 1: no gap either way.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: os.kill(child, signal.SIGKILL))
     os.waitpid(child, 0)
     os._exit(0)
 

@@ -16,6 +16,7 @@ import selectors
 import signal
 import socket
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from runtime.execution.sandbox.sandboxd import linux, transfer
@@ -50,7 +51,7 @@ class Server:
         self._selector.register(control, selectors.EVENT_READ, None)
         self._wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, wake_up)
         self._selector.register(self._wake, selectors.EVENT_READ, None)
 
     def run(self) -> None:
@@ -147,6 +148,10 @@ class Server:
             job.connection.close()
 
 
+def wake_up(number: int, frame: FrameType | None) -> None:
+    """The wakeup descriptor is what tells the loop; a handler must exist for it to be written."""
+
+
 def _send(connection: socket.socket, message: dict[str, object]) -> None:
     try:
         connection.send(json.dumps(message).encode() + b"\n")
@@ -200,7 +205,7 @@ def _perform(request: dict[str, Any], launch: Launch) -> None:
 
 def _execute(request: dict[str, Any], launch: Launch) -> None:
     user = _find_user(str(request.get("user") or "root"))
-    environment = {
+    environment: dict[str, str] = {
         "PATH": _PATH,
         "HOME": user.home,
         "USER": user.name,

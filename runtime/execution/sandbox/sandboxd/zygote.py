@@ -12,7 +12,7 @@ import selectors
 import signal
 import socket
 
-from runtime.execution.sandbox.sandboxd import init, linux, transfer
+from runtime.execution.sandbox.sandboxd import init, linux, serve, transfer
 from runtime.execution.sandbox.sandboxd.config import Launch
 
 _KEEPER_FD = 3
@@ -20,6 +20,7 @@ _KEEPER_FD = 3
 
 def main(worker_fd: int) -> None:
     """Serve the worker at the other end of `worker_fd` until it closes it."""
+    os.umask(0o022)
     linux.hide_arguments(b"practicum-sandboxd")
     transfer.warm_up()
     Zygote(socket.socket(fileno=worker_fd)).run()
@@ -35,7 +36,7 @@ class Zygote:
         self._selector.register(worker, selectors.EVENT_READ, None)
         self._wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, serve.wake_up)
         self._selector.register(self._wake, selectors.EVENT_READ, None)
 
     def run(self) -> None:
