@@ -1,0 +1,77 @@
+"""`python -P -m runtime.worker --home DIR`: one worker of a local stack."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import anyio
+
+from runtime.home import Home
+from runtime.worker.leftovers import Busy, alone, sweep_leftovers
+from runtime.worker.service import DEFAULT_LEASE_SEC, Worker
+
+KEPT = frozenset(
+    {
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "LOGNAME",
+        "OMP_NUM_THREADS",
+        "PATH",
+        "SSL_CERT_FILE",
+        "TMPDIR",
+        "TZ",
+        "USER",
+    }
+)
+
+
+def forget_environment() -> None:
+    """Drop every variable but the harmless ones.
+
+    Harbor resolves `${NAME}` in a task's own files from this process's environment, so a key
+    in it would be one task file away from a sandbox (invariant 13).
+    """
+    for name in list(os.environ):
+        if name not in KEPT and not name.startswith(("PYTHON", "PRACTICUM_")):
+            del os.environ[name]
+
+
+async def serve(home: Home, lease_sec: float) -> None:
+    """Work until SIGTERM or SIGINT; the claimed run is then released for another worker."""
+    async with Worker.at(home, lease_sec=lease_sec) as worker, anyio.create_task_group() as group:
+        group.start_soon(worker.run)
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                worker.stop()
+                break
+
+
+def main() -> int:
+    """Run one worker; 1 when another one already serves this home."""
+    parser = argparse.ArgumentParser(prog="runtime.worker", description=__doc__)
+    parser.add_argument("--home", type=Path, default=None)
+    parser.add_argument("--lease", type=float, default=DEFAULT_LEASE_SEC, metavar="SECONDS")
+    arguments = parser.parse_args()
+    forget_environment()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for noisy in ("harbor", "httpx", "LiteLLM"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    home = Home.at(arguments.home)
+    home.create()
+    try:
+        with alone(home):
+            sweep_leftovers(home)
+            anyio.run(serve, home, arguments.lease)
+    except Busy as error:
+        logging.getLogger("runtime.worker").error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

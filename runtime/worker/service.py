@@ -1,0 +1,262 @@
+"""The worker: announces compute's models, claims runs one at a time, and sees each through.
+
+While a run is worked on, a heartbeat renews its lease every third of it and learns of
+cancellation. A lost claim ends the work at once, without another write: the fence would refuse
+it, and the successor may already be at work. Whatever a driver raises becomes the end of the
+claim:
+
+    returns            completed
+    RunCancelled       what is still open is settled as cancelled, then cancelled
+    Blocked            blocked, with the operator action that helps
+    ClaimLost          nothing is written any more
+    Unavailable        released for another attempt, a few times; then failed
+    any other error    failed, with the problem
+    a stop signal      released: open trials are abandoned by whoever claims next
+"""
+
+import importlib
+import logging
+import traceback
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.to_thread
+
+from runtime.client import WorkerClient
+from runtime.compute.client import HttpCompute
+from runtime.compute.protocol import Compute
+from runtime.execution.context import Blocked, ClaimLost, RunCancelled, RunContext
+from runtime.execution.groups import gravest
+from runtime.execution.proxy_control import ProxyControl
+from runtime.execution.settle import settle_open_trials
+from runtime.execution.workplace import local_workplace
+from runtime.home import Home
+from runtime.worker.drivers import drive
+from specs import canonical
+from specs.errors import Internal, PracticumError, Problem, Unavailable
+from specs.ids import Prefix, new_id
+from specs.operator_api import ModelList
+from specs.profile import Profile
+from specs.worker_api import Claim
+
+DEFAULT_LEASE_SEC = 15.0
+FIRST_POLL_SEC = 0.05
+LONGEST_POLL_SEC = 0.5
+MODELS_SEC = 5.0
+"""Between two looks at which models compute has."""
+FLUSH_SEC = 1.0
+ATTEMPTS = 5
+"""Claims of one run in a row that may end because a part is unavailable."""
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """One worker of a home; an async context manager."""
+
+    def __init__(
+        self,
+        home: Home,
+        client: WorkerClient,
+        compute: Compute,
+        proxy: ProxyControl,
+        *,
+        lease_sec: float,
+    ) -> None:
+        self.id = new_id(Prefix.WORKER)
+        self._home = home
+        self._client = client
+        self._compute = compute
+        self._proxy = proxy
+        self._lease_sec = lease_sec
+        self._workplace = local_workplace(home, client.object)
+        self._stopping = anyio.Event()
+        self._attempts: dict[str, int] = {}
+
+    @classmethod
+    def at(cls, home: Home, *, lease_sec: float = DEFAULT_LEASE_SEC) -> Self:
+        """The worker of a local stack."""
+        return cls(
+            home,
+            WorkerClient.at(home),
+            HttpCompute(home.compute_socket),
+            ProxyControl(home),
+            lease_sec=lease_sec,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        await self._proxy.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._proxy.__aexit__(kind, error, trace)
+        await self._client.__aexit__(kind, error, trace)
+
+    def stop(self) -> None:
+        """Claim nothing more and release what is claimed."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Claim and work until stopped. On cancel the claimed run stays claimed for a lease."""
+        log.info("worker %s serves %s", self.id, self._home.root)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._announce_models)
+            group.start_soon(_warm_up)
+            await self._claim_and_work()
+            group.cancel_scope.cancel()
+        log.info("worker %s stopped", self.id)
+
+    async def _claim_and_work(self) -> None:
+        pause = FIRST_POLL_SEC
+        while not self._stopping.is_set():
+            claim = await self._claim()
+            if claim is not None:
+                pause = FIRST_POLL_SEC
+                await self._work(claim)
+                continue
+            with anyio.move_on_after(pause):
+                await self._stopping.wait()
+            pause = min(2 * pause, LONGEST_POLL_SEC)
+
+    async def _claim(self) -> Claim | None:
+        try:
+            return await self._client.claim(self.id, self._lease_sec)
+        except PracticumError as error:
+            log.warning("cannot claim: %s", error)
+            return None
+
+    async def _work(self, claim: Claim) -> None:
+        """See one claim through to its end."""
+        log.info("claimed %s (fence %d)", claim.run, claim.fence)
+        try:
+            context = await self._context(claim)
+            await self._see_through(context)
+        except ClaimLost:
+            log.warning("lost the claim on %s", claim.run)
+        except PracticumError as error:
+            log.error("cannot end the claim on %s: %s", claim.run, error)
+            await anyio.sleep(LONGEST_POLL_SEC)
+
+    async def _context(self, claim: Claim) -> RunContext:
+        data = await self._client.object(claim.spec.actor)
+        context = RunContext(
+            home=self._home,
+            claim=claim,
+            records=await self._client.records(claim.run),
+            profile=canonical.read(Profile, data, what="profile"),
+            client=self._client,
+            compute=self._compute,
+            proxy=self._proxy,
+            workplace=self._workplace,
+        )
+        if claim.cancelling:
+            context.cancelling.set()
+        context.log(f"claimed by {self.id} with fence {claim.fence}\n")
+        await context.flush()
+        return context
+
+    async def _see_through(self, context: RunContext) -> None:
+        try:
+            stopped = await self._drive(context)
+        except RunCancelled:
+            await settle_open_trials(context)
+            await context.complete("cancelled")
+        except Blocked as error:
+            await context.complete("blocked", error.problem)
+        except ClaimLost:
+            raise
+        except PracticumError as error:
+            await self._give_up(context, error)
+        except Exception as error:  # noqa: BLE001 - a defect ends this run, not the worker
+            await self._fail(context, _defect(context, error))
+        else:
+            await context.complete("released" if stopped else "completed")
+        log.info("ended the claim on %s", context.run)
+
+    async def _drive(self, context: RunContext) -> bool:
+        """Run the driver beside heartbeat and log; True when a stop signal cut it short.
+
+        What goes wrong in any of them comes out as one plain exception.
+        """
+        stopped = False
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._beat, context)
+                group.start_soon(_flush, context)
+
+                async def watch_stop() -> None:
+                    nonlocal stopped
+                    await self._stopping.wait()
+                    stopped = True
+                    group.cancel_scope.cancel()
+
+                group.start_soon(watch_stop)
+                await drive(context)
+                group.cancel_scope.cancel()
+        except BaseExceptionGroup as error:
+            raise gravest(error) from error
+        return stopped
+
+    async def _beat(self, context: RunContext) -> None:
+        while True:
+            await anyio.sleep(context.claim.lease_sec / 3)
+            await context.beat()
+
+    async def _give_up(self, context: RunContext, error: PracticumError) -> None:
+        if isinstance(error, Unavailable):
+            attempts = self._attempts.get(context.run, 0) + 1
+            self._attempts[context.run] = attempts
+            if attempts < ATTEMPTS:
+                context.log(f"released after attempt {attempts}: {error}\n")
+                await context.complete("released")
+                await anyio.sleep(LONGEST_POLL_SEC * attempts)
+                return
+        await self._fail(context, error.problem)
+
+    async def _fail(self, context: RunContext, problem: Problem) -> None:
+        log.error("%s failed: %s", context.run, problem.detail)
+        context.log(f"failed: {problem.detail}\n")
+        await context.complete("failed", problem)
+
+    async def _announce_models(self) -> None:
+        """Tell the gateway which models compute has, now and whenever that changes."""
+        known: ModelList | None = None
+        while True:
+            try:
+                models = ModelList(models=await self._compute.models())
+                if models != known:
+                    await self._client.put_models(models)
+                    known = models
+            except PracticumError as error:
+                log.info("models not announced yet: %s", error)
+                await anyio.sleep(LONGEST_POLL_SEC)
+            else:
+                await anyio.sleep(MODELS_SEC)
+
+
+async def _flush(context: RunContext) -> None:
+    while True:
+        await anyio.sleep(FLUSH_SEC)
+        await context.flush()
+
+
+async def _warm_up() -> None:
+    """Import Harbor while nothing waits for it; it takes a second or two."""
+    await anyio.to_thread.run_sync(importlib.import_module, "runtime.execution.harbor")
+
+
+def _defect(context: RunContext, error: Exception) -> Problem:
+    text = "".join(traceback.format_exception(error))
+    log.error("defect in %s:\n%s", context.run, text)
+    context.log(text)
+    return Internal(
+        f"The worker failed: {type(error).__name__}: {error}"[:2000],
+        next=f"practicum run logs {context.run}",
+    ).problem
