@@ -188,6 +188,8 @@ class Update(Contract):
     state_digest: Digest | None = None
     sampler_after: Id | None = None
     reason: str | None = None
+    resolution: Literal["applied", "not-applied", "abandon"] | None = None
+    """What an operator decided about an unresolved update; the next claim acts on it."""
     at: str
     events: dict[str, str] = Field(default_factory=dict[str, str])
     """When it entered each state."""

@@ -8,8 +8,15 @@ the whole cursor of a resumed run.
 import hashlib
 from collections.abc import Callable, Sequence
 
+from specs.dataset import TaskEntry
+from specs.errors import ErrorObject, InvalidInput
+from specs.plans import TrainingPlan
+from specs.run import RunSpec
 
-def permutation[T](items: Sequence[T], key: Callable[[T], str], *, seed: int, epoch: int) -> list[T]:
+
+def permutation[T](
+    items: Sequence[T], key: Callable[[T], str], *, seed: int, epoch: int
+) -> list[T]:
     """`items` in the order of one epoch; `key` must be distinct."""
 
     def place(item: T) -> bytes:
@@ -23,10 +30,26 @@ def cycled[T](
 ) -> list[T]:
     """Batch number `batch` of `size` items from an endless row of epochs; a batch may span
     the end of an epoch, and then (or when larger than an epoch) repeat an item."""
-    result: list[T] = []
-    for place in range(batch * size, (batch + 1) * size):
-        epoch, index = divmod(place, len(items))
-        if not result or index == 0:
-            order = permutation(items, key, seed=seed, epoch=epoch)
-        result.append(order[index])
-    return result
+    first, last = batch * size // len(items), ((batch + 1) * size - 1) // len(items)
+    row: list[T] = []
+    for epoch in range(first, last + 1):
+        row += permutation(items, key, seed=seed, epoch=epoch)
+    start = batch * size - first * len(items)
+    return row[start : start + size]
+
+
+def training_plan(spec: RunSpec) -> TrainingPlan:
+    """The plan of a training run."""
+    if not isinstance(spec.plan, TrainingPlan):
+        raise InvalidInput(
+            f"Run {spec.id} has a plan of kind {spec.plan.kind}, not training.",
+            object=ErrorObject(type="run", id=spec.id),
+        )
+    return spec.plan
+
+
+def batch_tasks(spec: RunSpec, plan: TrainingPlan, batch: int) -> list[TaskEntry]:
+    """The tasks of one batch, one group each."""
+    return cycled(
+        spec.tasks, lambda task: task.name, seed=plan.seed, batch=batch, size=plan.batch.tasks
+    )

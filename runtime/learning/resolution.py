@@ -3,6 +3,7 @@
     prepared                                              → not applied (never enqueued)
     unresolved, state saved under its id                  → applied
     unresolved, its trainer ended and no state            → not applied
+    unresolved, an operator says not applied              → not applied
     unresolved, compute cannot be asked                   → blocked, for an operator
 
 A trainer has ended when compute is another incarnation, or when `close_trainer` has returned:
@@ -41,6 +42,8 @@ class Pending:
     trainer: str
     incarnation: str
     unresolved: bool = False
+    resolution: str | None = None
+    """The operator's word, where one was given."""
     measures: tuple[tuple[str, float], ...] = ()
 
     @classmethod
@@ -56,6 +59,7 @@ class Pending:
             trainer=update.trainer,
             incarnation=update.incarnation,
             unresolved=update.state is UpdateState.UNRESOLVED,
+            resolution=update.resolution,
             measures=tuple(update.metrics.items()),
         )
 
@@ -76,13 +80,15 @@ async def resolve(
         health = await reach(compute, check=check, patience=patience)
         if health.incarnation == pending.incarnation:
             await compute.close_trainer(pending.trainer)
-        if not pending.unresolved:
+        if not pending.unresolved or pending.resolution == "not-applied":
             return Fate.NOT_APPLIED
         saved = await compute.find_state(pending.id)
     except Unavailable as error:
-        if not pending.unresolved:
+        if not pending.unresolved or pending.resolution == "not-applied":
             raise
         raise blocked(run, pending.id, str(error)) from error
+    if saved is None and pending.resolution == "applied":
+        raise blocked(run, pending.id, "it was resolved as applied, and no state has its id")
     return Fate.NOT_APPLIED if saved is None else Fate.APPLIED
 
 

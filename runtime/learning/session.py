@@ -35,6 +35,11 @@ class Learning:
         first_open = next(batch for batch in range(batches + 1) if batch not in self.done)
         self.policy: Policy = policy_before(ctx.spec, ctx.records, first_open)
 
+    def started(self, batch: int) -> bool:
+        """Whether an earlier claim began the batch, as its groups or an update tell."""
+        records = self._ctx.records
+        return any(item.batch == batch for item in (*records.groups, *records.updates))
+
     def final(self, batch: int) -> bool:
         """Whether no batch follows."""
         return batch == self._batches - 1

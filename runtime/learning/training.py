@@ -12,16 +12,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from runtime.compute.protocol import Loss
 from runtime.execution.context import RunContext
 from runtime.execution.groups import run_groups
-from runtime.learning.order import cycled
+from runtime.learning.order import batch_tasks, training_plan
 from runtime.learning.resolution import PATIENCE
 from runtime.learning.session import Learning, learning
 from runtime.learning.settlement import Judged, Settlement, judge, settle
 from runtime.learning.work import Work
 from specs.dataset import TaskEntry
-from specs.errors import ErrorObject, InvalidInput
 from specs.plans import TrainingPlan
 from specs.records import Trial
-from specs.run import RunSpec, SamplerRef
+from specs.run import SamplerRef
 from specs.worker_api import BatchSettled, BatchStarted
 
 type GroupRunner = Callable[
@@ -54,30 +53,13 @@ async def run_training(
         await session.finish()
 
 
-def training_plan(spec: RunSpec) -> TrainingPlan:
-    """The plan of a training run."""
-    if not isinstance(spec.plan, TrainingPlan):
-        raise InvalidInput(
-            f"Run {spec.id} has a plan of kind {spec.plan.kind}, not training.",
-            object=ErrorObject(type="run", id=spec.id),
-        )
-    return spec.plan
-
-
-def batch_tasks(spec: RunSpec, plan: TrainingPlan, batch: int) -> list[TaskEntry]:
-    """The tasks of one batch, one group each."""
-    return cycled(
-        spec.tasks, lambda task: task.name, seed=plan.seed, batch=batch, size=plan.batch.tasks
-    )
-
-
 async def _attempts(
     ctx: RunContext, session: Learning, batch: int, plan: TrainingPlan, groups: GroupRunner
 ) -> list[Trial]:
     """The batch's counted trials, all on the policy's sampler."""
     tasks = batch_tasks(ctx.spec, plan, batch)
     sampler = session.policy.sampler
-    if not any(group.batch == batch for group in ctx.records.groups):
+    if not session.started(batch):
         names = tuple(task.name for task in tasks)
         await ctx.write(BatchStarted(batch=batch, sampler=sampler.id, tasks=names))
     return await groups(ctx, batch, sampler, tasks, plan.batch.trials_per_task)
