@@ -74,8 +74,8 @@ def _command(chosen: Operation) -> Callable[..., int]:
 async def _run(chosen: Operation, home: Home, values: dict[str, Any], as_json: bool) -> int:
     """Run an operation and write its result; returns the exit code."""
 
-    async def emit(record: BaseModel) -> None:
-        write(record.model_dump_json() if as_json else str(record))
+    async def emit(record: BaseModel, text: str) -> None:
+        write(record.model_dump_json() if as_json else text)
 
     context = Context(home, progress=_progress, emit=emit)
     try:
@@ -84,7 +84,7 @@ async def _run(chosen: Operation, home: Home, values: dict[str, Any], as_json: b
         return report(error.problem, as_json=as_json)
     except OSError as error:
         return report(Internal(f"{type(error).__name__}: {error}").problem, as_json=as_json)
-    text = result.model_dump_json(indent=2) if as_json else chosen.text(result)
+    text = result.model_dump_json() if as_json else chosen.text(result)
     if text:
         write(text)
     return exit_status(result)

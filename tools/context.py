@@ -10,7 +10,8 @@ from runtime.client import OperatorClient
 from runtime.home import Home
 
 type Progress = Callable[[str], Coroutine[Any, Any, None]]
-type Emit = Callable[[BaseModel], Coroutine[Any, Any, None]]
+type Emit = Callable[[BaseModel, str], Coroutine[Any, Any, None]]
+"""Takes a record and its text."""
 
 PATIENCE_SEC = 10.0
 """How long a request rides out a restart of the gateway."""

@@ -14,11 +14,15 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Cli:
-    """Marker in `Annotated`: a positional argument, or an option under another name."""
+    """Marker in `Annotated`: a positional argument, or an option under another name.
+
+    `agent` False keeps a field from MCP: it only makes sense at a terminal.
+    """
 
     positional: bool = False
     option: str | None = None
     metavar: str | None = None
+    agent: bool = True
 
 
 class Input(Contract):

@@ -1,0 +1,230 @@
+"""Reading a trial's evidence: every model call, with the exact tokens where they are wanted.
+
+The segment is fetched by digest and decoded here (`specs.evidence`), so what is shown is what was
+recorded: prompt ids rebuilt from parent and suffix and checked against their hash.
+"""
+
+import json
+from array import array
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from runtime.client import OperatorClient
+from specs import evidence
+from specs.base import Contract
+from specs.errors import ErrorObject, NotFound
+from specs.interaction import Interaction, SamplingUsed, Seal
+from specs.records import Trial
+from tools.context import Context
+from tools.fields import Cursor, Input, Limit, RunRef
+from tools.paging import cut
+from tools.registry import READ, operation
+from tools.tables import pairs, table
+
+
+class Interactions(Input):
+    run: RunRef
+    trial: Annotated[str, Field(description="Trial id; a unique short form will do")]
+    call: Annotated[int | None, Field(ge=0, description="This call alone, from 0")] = None
+    tokens: Annotated[bool, Field(description="With token ids and log-probabilities")] = False
+    request: Annotated[bool, Field(description="With the request as the harness sent it")] = False
+    token_limit: Annotated[
+        int, Field(ge=0, description="Show at most so many ids of each prompt and output; 0 = all")
+    ] = 1000
+    limit: Limit = 20
+    cursor: Cursor = None
+
+
+class Tokens(Contract):
+    """Ids as they went in and came out; log-probabilities in nats, untempered."""
+
+    prompt: list[int]
+    prompt_omitted: int
+    output: list[int]
+    output_omitted: int
+    logprobs: list[float] | None
+
+
+class InteractionView(Contract):
+    """One model call."""
+
+    id: str
+    sequence: int
+    at: str
+    state: str
+    span: str
+    """`exact`, `lost`, or `branched(reason)`."""
+    parent: str | None
+    sampler: str
+    sampling: SamplingUsed
+    requested: dict[str, JsonValue]
+    prompt_tokens: int
+    prompt_sha256: str
+    output_tokens: int
+    stop_reason: str | None
+    provenance: str | None
+    logprob_sum: float | None
+    content: list[JsonValue] | None
+    parse_error: str | None
+    tokens: Tokens | None = None
+    request: JsonValue = None
+
+
+class EvidenceView(Contract):
+    """The evidence of one trial."""
+
+    run: str
+    trial: str
+    task: str
+    seal: Seal
+    refused: int
+    items: list[InteractionView]
+    next: str | None = None
+
+
+def _text(view: EvidenceView) -> str:
+    head = pairs(
+        {
+            "trial": view.trial,
+            "task": view.task,
+            "evidence": view.seal.object,
+            "complete": view.seal.complete,
+            "refused calls": view.refused or None,
+        }
+    )
+    rows = [
+        (i.sequence, i.id, i.state, i.span, i.prompt_tokens, i.output_tokens, i.stop_reason)
+        for i in view.items
+    ]
+    head_row = ("call", "interaction", "state", "span", "prompt", "output", "stop")
+    parts = [head, table(head_row, rows, more=view.next)]
+    parts += [_detail(item) for item in view.items if item.tokens or len(view.items) == 1]
+    return "\n".join(parts)
+
+
+def _detail(item: InteractionView) -> str:
+    text = pairs(
+        {
+            "call": item.sequence,
+            "sampler": item.sampler,
+            "sampling": item.sampling.model_dump_json(),
+            "provenance": item.provenance,
+            "content": json.dumps(item.content, ensure_ascii=False),
+            "request": None if item.request is None else json.dumps(item.request),
+        }
+    )
+    if item.tokens is None:
+        return text
+    logprobs = item.tokens.logprobs
+    return f"{text}\n" + pairs(
+        {
+            "prompt ids": _ids(item.tokens.prompt, item.tokens.prompt_omitted),
+            "output ids": _ids(item.tokens.output, item.tokens.output_omitted),
+            "log-probs": None if logprobs is None else " ".join(f"{p:.4f}" for p in logprobs),
+        }
+    )
+
+
+def _ids(ids: list[int], omitted: int) -> str:
+    return " ".join(map(str, ids)) + (f" … and {omitted} more" if omitted else "")
+
+
+@operation("run", "interactions", READ, text=_text)
+async def interactions(context: Context, request: Interactions) -> EvidenceView:
+    """Read the model calls of a trial as recorded, oldest first.
+
+    With `tokens`: prompt ids, output ids (stop token included) and log-probabilities. An `exact`
+    call's prompt starts with its parent's prompt and output; a branch says why it does not.
+    """
+    async with context.gateway() as gateway:
+        trial = await find_trial(gateway, request.run, request.trial)
+        seal = trial.settled.seal if trial.settled else None
+        if seal is None:
+            raise _no_evidence(trial)
+        data = b"" if seal.object is None else await gateway.object(seal.object)
+    calls = evidence.interactions(data)
+    if request.call is not None:
+        calls = [call for call in calls if call.intent.sequence == request.call]
+    page, following = cut(calls, request.limit, request.cursor)
+    return EvidenceView(
+        run=trial.run,
+        trial=trial.id,
+        task=trial.task,
+        seal=seal,
+        refused=len(evidence.refusals(data)),
+        items=[_view(call, request) for call in page],
+        next=following,
+    )
+
+
+async def find_trial(gateway: OperatorClient, run: str, wanted: str) -> Trial:
+    """A trial of a run.
+
+    Raises:
+        NotFound: no such trial, or one of another run.
+    """
+    trial = await gateway.trial(wanted)
+    found = await gateway.run(run)
+    if trial.run != found.id:
+        raise NotFound(
+            f"Trial {trial.id} belongs to run {trial.run}, not to {found.id}.",
+            object=ErrorObject(type="trial", id=trial.id),
+            next=f"practicum run interactions {trial.run} --trial {trial.id}",
+        )
+    return trial
+
+
+def _no_evidence(trial: Trial) -> NotFound:
+    return NotFound(
+        f"Trial {trial.id} has no sealed evidence: it is {trial.state}.",
+        object=ErrorObject(type="trial", id=trial.id),
+        next=f"See how it went: practicum run trials {trial.run} --trial {trial.id}",
+    )
+
+
+def _view(call: Interaction, request: Interactions) -> InteractionView:
+    intent, answer = call.intent, call.answer
+    return InteractionView(
+        id=intent.interaction,
+        sequence=intent.sequence,
+        at=intent.at,
+        state=call.state,
+        span=_span(call),
+        parent=intent.parent,
+        sampler=intent.sampler,
+        sampling=intent.sampling,
+        requested=intent.requested,
+        prompt_tokens=len(call.prompt),
+        prompt_sha256=intent.prompt_sha256,
+        output_tokens=len(call.output),
+        stop_reason=answer.stop_reason if answer else None,
+        provenance=answer.provenance if answer else None,
+        logprob_sum=None if call.logprobs is None else float(sum(call.logprobs)),
+        content=answer.content if answer else None,
+        parse_error=answer.parse_error if answer else None,
+        tokens=_tokens(call, request.token_limit) if request.tokens else None,
+        request=json.loads(call.request) if request.request and call.request else None,
+    )
+
+
+def _span(call: Interaction) -> str:
+    if call.answer is None:
+        return "lost"
+    branch = call.intent.branch
+    return "exact" if branch is None else f"branched({branch})"
+
+
+def _tokens(call: Interaction, limit: int) -> Tokens:
+    def head(ids: "array[int]") -> list[int]:
+        return ids.tolist() if limit == 0 else ids[:limit].tolist()
+
+    prompt, output = head(call.prompt), head(call.output)
+    logprobs = None if call.logprobs is None else call.logprobs[: len(output)].tolist()
+    return Tokens(
+        prompt=prompt,
+        prompt_omitted=len(call.prompt) - len(prompt),
+        output=output,
+        output_omitted=len(call.output) - len(output),
+        logprobs=logprobs,
+    )
