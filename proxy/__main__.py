@@ -1,0 +1,41 @@
+"""`python -P -m proxy --home DIR`: serves the proxy on `<home>/run/proxy.sock`."""
+
+import argparse
+import socket
+import sys
+from pathlib import Path
+
+import anyio
+from runtime.compute.client import ComputeClient
+
+from proxy.app import Settings
+from proxy.log import configure
+from proxy.server import listen, own, server
+from runtime.client import ProxyClient
+from runtime.home import Home, Role
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT. Exit code 1: another proxy serves this home."""
+    parser = argparse.ArgumentParser(prog="proxy", description="The proxy of a local stack.")
+    parser.add_argument("--home", type=Path, default=None, help="home folder of the stack")
+    home = Home.at(parser.parse_args().home)
+    configure()
+    home.create()
+    lock = own(home.spool)
+    if lock is None:
+        sys.stderr.write(f"Another proxy writes to {home.spool}.\n")
+        return 1
+    with lock, listen(home.proxy_socket) as listener:
+        anyio.run(_serve, home, listener)
+    return 0
+
+
+async def _serve(home: Home, listener: socket.socket) -> None:
+    async with ProxyClient.at(home) as gateway, ComputeClient(home.compute_socket) as compute:
+        settings = Settings(home.spool, compute, gateway, home.key(Role.WORKER))
+        await server(settings).serve(sockets=[listener])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

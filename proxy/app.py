@@ -1,0 +1,258 @@
+"""The proxy's HTTP face: the Messages API for trials, sealing and health for the worker.
+
+Paths are matched without their query; unknown headers and fields are ignored. Harness routes
+answer errors in Anthropic's shape, internal ones as problem documents.
+"""
+
+import hmac
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import anyio
+from anyio.abc import TaskGroup
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from proxy.auth import Verifier, bearer
+from proxy.calls import Calls
+from proxy.chains import Party
+from proxy.gateway import Gateway
+from proxy.leases import Leases
+from proxy.live import PATIENCE_SEC, Life
+from proxy.models import Voices
+from proxy.registry import Registry
+from proxy.reply import CallReply, error_reply
+from proxy.sealing import GRACE_SEC, Sealer
+from proxy.spool import Key, Spool
+from runtime.compute.protocol import Compute
+from specs import canonical
+from specs.errors import (
+    ErrorCode,
+    ErrorObject,
+    Forbidden,
+    Internal,
+    InvalidInput,
+    NotFound,
+    PracticumError,
+)
+from specs.ids import Prefix, is_id
+from specs.worker_api import SealRequest
+
+MAX_BODY_BYTES = 32 << 20
+_MAX_SEAL_BYTES = 65536
+_PROBLEM = "application/problem+json"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a proxy is made of.
+
+    `patience`: seconds that a call waits for compute; `grace`: seconds that a seal waits for
+    calls under way.
+    """
+
+    spool: Path
+    compute: Compute
+    gateway: Gateway
+    worker_key: str
+    patience: float = PATIENCE_SEC
+    grace: float = GRACE_SEC
+
+
+class Parts:
+    """The parts of a running proxy; lives within `running`."""
+
+    def __init__(self, settings: Settings, spool: Spool, tasks: TaskGroup) -> None:
+        self.leases = Leases(settings.gateway, self._ended)
+        self.registry = Registry(spool, self.leases)
+        self.sealer = Sealer(spool, self.registry, settings.gateway, grace=settings.grace)
+        self.verifier = Verifier(settings.gateway)
+        self.life = Life(settings.compute, settings.gateway, patience=settings.patience)
+        voices = Voices(settings.gateway, settings.compute)
+        self.calls = Calls(self.registry, voices, self.life, tasks)
+
+    async def _ended(self, key: Key) -> None:
+        await self.sealer.adopt(key)
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncGenerator[Parts]:
+    """Start the parts and take up what an earlier process left.
+
+    On exit or cancel, calls under way are lost, on the record; records that were submitted
+    are written.
+    """
+    spool = Spool(settings.spool)
+    try:
+        async with anyio.create_task_group() as tasks:
+            parts = Parts(settings, spool, tasks)
+            await parts.sealer.start()
+            tasks.start_soon(parts.leases.run)
+            tasks.start_soon(parts.sealer.run)
+            try:
+                yield parts
+            finally:
+                tasks.cancel_scope.cancel()
+    finally:
+        spool.close()
+
+
+def create_app(settings: Settings) -> Starlette:
+    """The ASGI application."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        async with running(settings) as parts:
+            app.state.parts = parts
+            app.state.worker_key = settings.worker_key
+            yield
+
+    return Starlette(
+        routes=[
+            Route("/v1/messages", _messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", _count_tokens, methods=["POST"]),
+            Route("/v1/models", _models, methods=["GET"]),
+            Route("/", _root, methods=["GET", "HEAD"]),
+            Route("/healthz", _internal(_healthz), methods=["GET"]),
+            Route("/internal/trials/{trial}/seal", _internal(_seal), methods=["POST"]),
+        ],
+        exception_handlers={
+            PracticumError: _refuse,
+            HTTPException: _refuse_http,
+            ClientDisconnect: _gone,
+            Exception: _crash,
+        },
+        lifespan=lifespan,
+    )
+
+
+async def _messages(request: Request) -> Response:
+    parts = _parts(request)
+    claims = await parts.verifier.claims(request.headers)
+    body = await _body(request, MAX_BODY_BYTES)
+    retry = request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
+    joined = await parts.calls.ask(claims, _party(request), body, retry=retry)
+    return CallReply(parts.life, joined, claims.model)
+
+
+async def _count_tokens(request: Request) -> Response:
+    parts = _parts(request)
+    claims = await parts.verifier.claims(request.headers)
+    body = await _body(request, MAX_BODY_BYTES)
+    return JSONResponse({"input_tokens": await parts.calls.count(claims, _party(request), body)})
+
+
+async def _models(request: Request) -> Response:
+    claims = await _parts(request).verifier.claims(request.headers)
+    model = {
+        "type": "model",
+        "id": claims.model,
+        "display_name": claims.model,
+        "created_at": "1970-01-01T00:00:00Z",
+    }
+    page = {"data": [model], "has_more": False, "first_id": claims.model, "last_id": claims.model}
+    return JSONResponse(page)
+
+
+async def _root(_request: Request) -> Response:
+    return Response(status_code=200)
+
+
+async def _healthz(request: Request) -> Response:
+    return JSONResponse({"status": "ok", "trials": len(_parts(request).registry)})
+
+
+async def _seal(request: Request) -> Response:
+    trial = cast(str, request.path_params["trial"])
+    if not is_id(trial, Prefix.TRIAL):
+        raise NotFound(
+            "There is no trial of that id.", object=ErrorObject(type="trial", id=trial[:64])
+        )
+    body = canonical.read(SealRequest, await _body(request, _MAX_SEAL_BYTES), what="seal request")
+    seal = await _parts(request).sealer.seal(Key(trial, body.fence), body.run)
+    return Response(seal.model_dump_json(), media_type="application/json")
+
+
+type _Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _internal(endpoint: _Endpoint) -> _Endpoint:
+    """A route for the worker's key alone; errors are problem documents."""
+
+    async def guarded(request: Request) -> Response:
+        try:
+            key = bearer(request.headers)
+            if not hmac.compare_digest(key.encode(), request.app.state.worker_key.encode()):
+                raise Forbidden(
+                    "This route is for the worker.",
+                    code=ErrorCode.UNAUTHENTICATED,
+                    next="Send the worker's key as `Authorization: Bearer`.",
+                )
+            return await endpoint(request)
+        except PracticumError as error:
+            problem = error.problem
+            return Response(problem.model_dump_json(), problem.status, media_type=_PROBLEM)
+
+    return guarded
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """The body, at most `limit` bytes; what comes after is not kept."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise InvalidInput(
+                f"The request is larger than {limit} bytes.",
+                code=ErrorCode.BODY_TOO_LARGE,
+                next="Send a smaller request.",
+            )
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _party(request: Request) -> Party:
+    """The harness's own names, shortened; they tell conversations of one trial apart."""
+    session = request.headers.get("x-claude-code-session-id", "")
+    return Party(session[:128], request.headers.get("x-claude-code-agent-id", "")[:128])
+
+
+def _parts(request: Request) -> Parts:
+    return cast(Parts, request.app.state.parts)
+
+
+def _request_id() -> str:
+    return "req_" + uuid.uuid4().hex
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    return error_reply(cast(PracticumError, error), _request_id())
+
+
+async def _refuse_http(_request: Request, error: Exception) -> Response:
+    status = cast(HTTPException, error).status_code
+    if status == 405:
+        return error_reply(
+            InvalidInput("The method is not allowed here.", code=ErrorCode.METHOD_NOT_ALLOWED),
+            _request_id(),
+        )
+    return error_reply(NotFound("There is no such route."), _request_id())
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=499)
+
+
+async def _crash(_request: Request, error: Exception) -> Response:
+    _log.error("request failed", exc_info=error)
+    return error_reply(Internal("The proxy failed; its log says where."), _request_id())

@@ -1,0 +1,243 @@
+"""Admission of a model call: what it continues, its prompt, its parameters, its intent.
+
+Clients wait for a call and may go away: the call completes all the same and becomes
+`superseded`; the same request (same session, agent and body) is then given that answer and
+nothing is sampled again. Identical requests at one time wait for one call (invariant 2).
+A request that its harness marks as a repetition also gets an answer that was sent before.
+"""
+
+import zlib
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from proxy.chains import Match, Party, Turn, scene_of
+from proxy.codec import Piece
+from proxy.live import Life
+from proxy.messages import Conversation, Request, Text, read_count, read_request
+from proxy.models import Voice, Voices
+from proxy.registry import Registry
+from proxy.sampling import Spent, decide
+from proxy.trials import Call, CallKey, Trial, now
+from runtime.compute.protocol import SampleContext
+from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
+from specs.evidence import prompt_hash
+from specs.ids import Prefix, new_id
+from specs.interaction import Intent, Refusal
+from specs.worker_api import TrialClaims
+
+_LARGE = 8192
+"""Characters or bytes beyond which work leaves the event loop."""
+_MAX_REFUSED_BODY = 65536
+_COMPRESSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A call that a client now waits for, and how it wants the answer."""
+
+    trial: Trial
+    call: Call
+    stream: bool
+
+
+class Calls:
+    """Admits model calls and keeps account of who waits for them.
+
+    Args:
+        registry: the trials.
+        voices: samplers and their tokenizers.
+        life: carries out what was admitted.
+        tasks: where calls run; cancelling it loses what is under way, on the record.
+    """
+
+    def __init__(self, registry: Registry, voices: Voices, life: Life, tasks: TaskGroup) -> None:
+        self._registry = registry
+        self._voices = voices
+        self._life = life
+        self._tasks = tasks
+
+    async def ask(self, claims: TrialClaims, party: Party, body: bytes, *, retry: bool) -> Joined:
+        """The call that answers a request: a new one, or one that it joins.
+
+        The caller waits on the call and must tell `Life.leave` when it no longer does. `retry`
+        says that the harness marked the request as a repetition. On cancel before this returns,
+        no call has begun.
+
+        Raises:
+            PracticumError: the call was refused; that is durable in the trial's evidence.
+        """
+        trial = await self._registry.trial(claims)
+        try:
+            request = read_request(body)
+            _check_prefill(request.conversation)
+            voice = await self._voices.load(claims.sampler)
+            async with trial.lock:
+                self._registry.check_open(trial)
+                call = _known(trial, (party, request.digest), retry=retry)
+                if call is None:
+                    call = await self._begin(trial, claims, party, request, body, voice)
+                call.waiters += 1
+                return Joined(trial, call, request.stream)
+        except PracticumError as error:
+            if error.problem.status < 500 and not trial.sealing:
+                await _refuse(trial, body, error)
+            raise
+
+    async def count(self, claims: TrialClaims, party: Party, body: bytes) -> int:
+        """How many tokens the prompt of a request would have."""
+        trial = await self._registry.trial(claims)
+        conversation = read_count(body)
+        _check_prefill(conversation)
+        voice = await self._voices.load(claims.sampler)
+        scene = scene_of(conversation, claims.sampler)
+        match = trial.chains.match(conversation, scene, party, voice.end)
+        suffix = await _encode(voice, _pieces(voice, conversation, match))
+        return len(suffix) + (len(match.base.tokens()) if match.base else 0)
+
+    async def _begin(
+        self,
+        trial: Trial,
+        claims: TrialClaims,
+        party: Party,
+        request: Request,
+        body: bytes,
+        voice: Voice,
+    ) -> Call:
+        """Render, decide and submit the intent; the call's own task takes over from there."""
+        scene = scene_of(request.conversation, claims.sampler)
+        match = trial.chains.match(request.conversation, scene, party, voice.end)
+        suffix = await _encode(voice, _pieces(voice, request.conversation, match))
+        prompt = match.base.tokens() if match.base else array("i")
+        prompt.extend(suffix)
+        sampling = decide(
+            request,
+            claims,
+            voice.info,
+            prompt_tokens=len(prompt),
+            sequence=trial.sequence,
+            spent=_spent(trial),
+        )
+        packed = await _compress(body)
+        extends = match.base if match.branch is None else None
+        intent = Intent(
+            interaction=new_id(Prefix.INTERACTION),
+            trial=trial.key.trial,
+            fence=trial.key.fence,
+            sequence=trial.sequence,
+            at=now(),
+            session=party.session,
+            agent=party.agent,
+            parent=extends.interaction if extends else None,
+            branch=match.branch,
+            normalisations=request.normalisations,
+            prompt_tokens=len(prompt),
+            prompt_sha256=prompt_hash(prompt),
+            sampler=claims.sampler,
+            sampling=sampling,
+            requested=dict(request.requested),
+            request_digest=request.digest,
+        )
+        turn = Turn(
+            interaction=intent.interaction,
+            base=extends,
+            suffix=suffix if extends else prompt,
+            output=array("i"),
+            after=b"",
+            scene=scene,
+            party=party,
+        )
+        call = Call((party, request.digest), intent, turn, request.conversation.messages)
+        ticket = trial.append(intent, {"suffix": turn.suffix, "request": array("B", packed)})
+        trial.begin(call)
+        self._tasks.start_soon(
+            self._life.run,
+            trial,
+            call,
+            voice,
+            prompt,
+            SampleContext(task=claims.task, call=trial.answered),
+            ticket,
+            request.calls_allowed and bool(request.conversation.tools),
+            name=intent.interaction,
+        )
+        return call
+
+
+def _known(trial: Trial, key: CallKey, *, retry: bool) -> Call | None:
+    call = trial.open.get(key)
+    return trial.last.get(key) if call is None and retry else call
+
+
+def _spent(trial: Trial) -> Spent:
+    return Spent(
+        calls=trial.answered + len(trial.under_way),
+        output_tokens=trial.output_tokens
+        + sum(call.intent.sampling.max_tokens for call in trial.under_way),
+    )
+
+
+def _check_prefill(conversation: Conversation) -> None:
+    """A final assistant turn is the beginning of the answer and can hold only text."""
+    last = conversation.messages[-1]
+    if last.role == "assistant" and not all(isinstance(block, Text) for block in last.blocks):
+        index = len(conversation.messages) - 1
+        raise InvalidInput(
+            f"messages.{index}: a final assistant turn may hold text only",
+            code=ErrorCode.UNSUPPORTED_CONTENT,
+            object=ErrorObject(type="request", pointer=f"/messages/{index}"),
+            next="Send the results of the tool calls as the last turn.",
+        )
+
+
+def _pieces(voice: Voice, conversation: Conversation, match: Match) -> list[Piece]:
+    """What follows the tokens of `match.base` (or all of it) up to where the model goes on."""
+    family = voice.family
+    rest = conversation.messages[match.start :]
+    if match.base is None:
+        pieces = family.opening(conversation.system, conversation.tools)
+    elif rest:
+        output = match.base.output
+        pieces = family.joint(ended=bool(output) and output[-1] == voice.end)
+    else:
+        return []
+    prefill = ""
+    if rest[-1].role == "assistant":
+        prefill = "\n".join(block.text for block in rest[-1].blocks if isinstance(block, Text))
+        rest = rest[:-1]
+    return [*pieces, *family.turns(rest), *family.generation(prefill)]
+
+
+async def _encode(voice: Voice, pieces: Iterable[Piece]) -> "array[int]":
+    listed = list(pieces)
+    size = sum(len(piece) for piece in listed if isinstance(piece, str))
+    if size < _LARGE:
+        return voice.codec.encode(listed)
+    return await anyio.to_thread.run_sync(voice.codec.encode, listed)
+
+
+async def _compress(body: bytes) -> bytes:
+    if len(body) < _LARGE:
+        return zlib.compress(body, _COMPRESSION)
+    return await anyio.to_thread.run_sync(zlib.compress, body, _COMPRESSION)
+
+
+async def _refuse(trial: Trial, body: bytes, error: PracticumError) -> None:
+    """Put a refused call on the record, with its body unless that is large."""
+    packed = await _compress(body) if len(body) <= _MAX_REFUSED_BODY else b""
+    problem = error.problem
+    limit = problem.object.pointer if problem.object and problem.object.pointer else ""
+    record = Refusal(
+        interaction=new_id(Prefix.INTERACTION),
+        trial=trial.key.trial,
+        sequence=trial.sequence,
+        at=now(),
+        code=limit.removeprefix("/limits/") if limit.startswith("/limits/") else problem.code,
+        detail=problem.detail[:2000],
+    )
+    ticket = trial.append(record, {"request": array("B", packed)} if packed else {})
+    trial.sequence += 1
+    await ticket.wait()
