@@ -15,6 +15,16 @@ from specs.ids import Digest, Id, Name
 from specs.interaction import Seal
 
 
+class Batch(Contract):
+    """A batch that has been started; bound to its sampler (invariant 7)."""
+
+    batch: int
+    sampler: Id
+    tasks: tuple[Name, ...]
+    settled: bool
+    """Whether the verdicts on its trials are recorded."""
+
+
 class Group(Contract):
     """A sampling group: one task × one setup × n attempts, all on one sampler snapshot."""
 

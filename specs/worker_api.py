@@ -16,6 +16,7 @@ from specs.errors import Problem
 from specs.ids import Digest, Id, Name
 from specs.interaction import Seal
 from specs.records import (
+    Batch,
     Checkpoint,
     Eligible,
     Group,
@@ -71,6 +72,7 @@ class HeartbeatReply(Contract):
 class RunRecords(Contract):
     """`GET /v1/worker/runs/{run}/records`: all that is recorded, to continue after a crash."""
 
+    batches: list[Batch]
     groups: list[Group]
     trials: list[Trial]
     samplers: list[SamplerRef]

@@ -36,9 +36,12 @@ class Learning:
         self.policy: Policy = policy_before(ctx.spec, ctx.records, first_open)
 
     def started(self, batch: int) -> bool:
-        """Whether an earlier claim began the batch, as its groups or an update tell."""
-        records = self._ctx.records
-        return any(item.batch == batch for item in (*records.groups, *records.updates))
+        """Whether an earlier claim began the batch."""
+        return any(item.batch == batch for item in self._ctx.records.batches)
+
+    def judged(self, batch: int) -> bool:
+        """Whether an earlier claim recorded the batch's verdicts."""
+        return any(item.batch == batch and item.settled for item in self._ctx.records.batches)
 
     def final(self, batch: int) -> bool:
         """Whether no batch follows."""

@@ -74,7 +74,7 @@ async def _settle(
         found = await session.evidence.read(trial)
         judged.append(judge(trial, found, sampler=session.policy.sampler.id, plan=plan))
     settlement = settle(judged, plan)
-    if any(trial.eligible is None for trial in trials):
+    if not session.judged(batch):
         await ctx.write(
             BatchSettled(batch=batch, verdicts=settlement.verdicts, census=settlement.census)
         )
