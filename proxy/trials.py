@@ -195,6 +195,7 @@ class _Replay:
         turn = Turn(intent.interaction, base, arrays["suffix"], array("i"), b"", scene, party)
         if base is not None:
             base.followers += 1
+        self._turns[intent.interaction] = turn
         self._calls[intent.interaction] = Call(
             (party, intent.request_digest), intent, turn, messages
         )

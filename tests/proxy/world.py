@@ -268,7 +268,7 @@ class Harness:
         headers: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> httpx.Response:
-        body = {"model": "any", "max_tokens": 64, "messages": list(messages), **fields}
+        body = {"model": "any", "max_tokens": 512, "messages": list(messages), **fields}
         return await self.client.post(
             "/v1/messages?beta=true", json=body, headers={**self.headers, **(headers or {})}
         )
@@ -296,6 +296,7 @@ class World:
     gateway: TestGateway
     compute: Dice
     client: httpx.AsyncClient
+    socket: str
 
     @property
     def spool(self) -> Path:
@@ -344,7 +345,7 @@ async def world(
                 transport=transport, base_url="http://proxy", timeout=30, trust_env=False
             ) as client:
                 try:
-                    yield World(folder, gateway, compute, client)
+                    yield World(folder, gateway, compute, client, str(path))
                 finally:
                     web.should_exit = True
 
