@@ -31,6 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def run() -> None:
+    """Entry point of the console script."""
+    sys.exit(main())
+
+
 def build(given: Sequence[str]) -> typer.Typer:
     """The application, as far as the words of this command line need it."""
     words = [word for word in given if not word.startswith("-")]

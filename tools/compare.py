@@ -28,6 +28,12 @@ RunSide = Annotated[str, Field(description="Run id; a short form will do"), Cli(
 class Compare(Input):
     baseline: RunSide
     candidate: RunSide
+    family: Annotated[
+        tuple[str, ...], Field(description="Tasks of this family alone (may be repeated)")
+    ] = ()
+    capability: Annotated[
+        tuple[str, ...], Field(description="Tasks of this capability alone (may be repeated)")
+    ] = ()
     confidence: Annotated[float, Field(gt=0, lt=1, description="Of the interval")] = 0.95
 
 
@@ -119,15 +125,16 @@ def _interval(value: Interval | None, confidence: float) -> str:
 async def compare(context: Context, request: Compare) -> Comparison:
     """Compare two evaluations: success of each, and the paired difference over common tasks.
 
-    Attempts at a task are averaged first; the interval is a t interval over tasks. It also says
-    whether datasets, environments, plans or agent recipes differ.
+    Attempts at a task are averaged first; the interval is a t interval over tasks. Families or
+    capabilities restrict both sides to those tasks. It also says whether datasets, environments,
+    plans or agent recipes differ.
     """
     async with context.gateway() as gateway:
         runs = [await gateway.run(run) for run in (request.baseline, request.candidate)]
         for run in runs:
             if run.kind != "evaluation":
                 raise _not_evaluation(run)
-        results = [await gateway.result(run.id) for run in runs]
+        results = [_restrict(run, await gateway.result(run.id), request) for run in runs]
         recipes = [await _recipe(gateway, run) for run in runs]
     changed = differences(recipes[0], recipes[1])
     return compare_results(runs, results, changed, request.confidence)
@@ -160,6 +167,18 @@ def compare_results(
         caveats=list(caveats.values()),
         recipe_differences=recipe,
     )
+
+
+def _restrict(run: Run, result: RunResult, request: Compare) -> RunResult:
+    """The result over the tasks of the chosen families and capabilities alone."""
+    chosen = {
+        task.name
+        for task in run.spec.tasks
+        if (not request.family or task.metadata.get("family") in request.family)
+        and (not request.capability or task.metadata.get("capability") in request.capability)
+    }
+    by_task = {task: rewards for task, rewards in result.by_task.items() if task in chosen}
+    return result.model_copy(update={"by_task": by_task})
 
 
 def task_means(result: RunResult) -> dict[str, float]:
