@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch.utils.checkpoint import checkpoint
 
+from runtime.compute.linear import Linear
 from runtime.compute.lora import Fused, Lora, Pair, Projection
 
 
@@ -32,11 +33,11 @@ class Attend(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Layer:
     norm_1: torch.Tensor
-    qkv: torch.Tensor
-    o: torch.Tensor
+    qkv: Linear
+    o: Linear
     norm_2: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    gate_up: Linear
+    down: Linear
 
 
 class Llama:
@@ -55,7 +56,7 @@ class Llama:
         self.embedding = weights["model.embed_tokens.weight"]
         self.norm = weights["model.norm.weight"]
         tied = bool(config["tie_word_embeddings"])
-        self.head = self.embedding if tied else weights["lm_head.weight"]
+        self.head = Linear(self.embedding if tied else weights["lm_head.weight"])
         self.layers = [_layer(weights, index) for index in range(self.layers_count)]
         self.cos, self.sin = _rotary(config, self.context, self.head_dim)
 
@@ -63,7 +64,7 @@ class Llama:
         """The projections an adapter changes, in the order that `forward` uses them."""
         hidden = self.embedding.shape[1]
         attention, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        inner = self.layers[0].down.shape[1]
+        inner = self.layers[0].down.weight.shape[1]
         groups: list[Fused] = []
         for index in range(self.layers_count):
             name = f"layers.{index}."
@@ -129,14 +130,14 @@ class Llama:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Unnormalised log-probabilities over the vocabulary."""
-        return F.linear(hidden, self.head)
+        return self.head(hidden)
 
 
 _NO_LORA = (None, None, None, None)
 
 
-def _linear(x: torch.Tensor, weight: torch.Tensor, pair: Pair | None) -> torch.Tensor:
-    y = F.linear(x, weight)
+def _linear(x: torch.Tensor, linear: Linear, pair: Pair | None) -> torch.Tensor:
+    y = linear(x)
     return y if pair is None else torch.addmm(y, F.linear(x, pair.a), pair.b_t)
 
 
@@ -161,9 +162,9 @@ def _layer(weights: dict[str, torch.Tensor], index: int) -> _Layer:
 
     return _Layer(
         norm_1=get("input_layernorm"),
-        qkv=torch.cat([get(f"self_attn.{part}_proj") for part in "qkv"]),
-        o=get("self_attn.o_proj"),
+        qkv=Linear(torch.cat([get(f"self_attn.{part}_proj") for part in "qkv"])),
+        o=Linear(get("self_attn.o_proj")),
         norm_2=get("post_attention_layernorm"),
-        gate_up=torch.cat([get("mlp.gate_proj"), get("mlp.up_proj")]),
-        down=get("mlp.down_proj"),
+        gate_up=Linear(torch.cat([get("mlp.gate_proj"), get("mlp.up_proj")])),
+        down=Linear(get("mlp.down_proj")),
     )

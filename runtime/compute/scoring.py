@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from runtime.compute.linear import Linear
 from runtime.compute.llama import Llama
 from runtime.compute.lora import Lora
 from runtime.compute.packing import Pack, PackAttention, pack
@@ -28,16 +29,16 @@ class _LogNormalizer(torch.autograd.Function):
     """log Σ exp(h · head) per row of h, saving the derivative instead of the logits."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, hidden: torch.Tensor, head: Linear) -> torch.Tensor:
         normalizers: list[torch.Tensor] = []
         derivatives: list[torch.Tensor] = []
         for chunk in hidden.split(CHUNK_ROWS):
-            logits = chunk @ head.t()
+            logits = head(chunk)
             normalizer = logits.logsumexp(-1)
             normalizers.append(normalizer)
             if ctx.needs_input_grad[0]:
                 logits.sub_(normalizer[:, None]).exp_()
-                derivatives.append(logits @ head)
+                derivatives.append(logits @ head.weight)
         if derivatives:
             ctx.save_for_backward(torch.cat(derivatives))
         return torch.cat(normalizers)
@@ -48,7 +49,7 @@ class _LogNormalizer(torch.autograd.Function):
         return grads[0][:, None] * derivative, None
 
 
-def log_normalizer(hidden: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+def log_normalizer(hidden: torch.Tensor, head: Linear) -> torch.Tensor:
     """log Σ exp(h · head) per row [N]; differentiable in `hidden`."""
     return cast(torch.Tensor, _LogNormalizer.apply(hidden, head))
 
@@ -90,7 +91,7 @@ def _target_logprobs(
     unique, inverse = rows.unique(return_inverse=True)
     states = hidden[unique]
     normalizer = log_normalizer(states, model.head)
-    chosen = (states[inverse] * model.head[targets]).sum(-1)
+    chosen = (states[inverse] * model.head.weight[targets]).sum(-1)
     return chosen - normalizer[inverse]
 
 
