@@ -5,9 +5,8 @@ Its `setup` writes the profile's files and runs its setup commands: whatever fai
 the deadline where the processes are killed, with all their children. It reports to the trial's
 board; the harness's own exit status is no exception, so Harbor goes on to the verifier.
 
-The launch folder is written on the host before anything runs in the sandbox, which may share
-it: afterwards a name in there could be a link that leads the host's writes astray. A later step
-of a task, with another instruction, is therefore sent from a folder that is never shared.
+The launch folder is staged on the host outside of everything that a sandbox may share, and
+sent: a name that something inside could have replaced is never written to.
 """
 
 import math
@@ -37,11 +36,8 @@ class ProfileAgent(BaseAgent):
         super().__init__(**options)
         self._board = find(trial)
         self._logs = PurePosixPath(self.environment_logs_dir)
-        self._folder = self.logs_dir / scripts.FOLDER
-        self._inside = self._logs / scripts.FOLDER
-        plan = self._board.plan(self._board.instruction)
-        scripts.stage_prepare(plan, self._folder, self._inside, self._logs)
-        scripts.stage_run(plan, self._folder, self._inside, self._logs)
+        self._folder = self.logs_dir.parent / scripts.FOLDER
+        self._sent: str | None = None
 
     @staticmethod
     @override
@@ -56,10 +52,10 @@ class ProfileAgent(BaseAgent):
     async def setup(self, environment: BaseEnvironment) -> None:
         """Write files and run setup commands. On cancel the running command is killed."""
         plan = self._board.plan(self._board.instruction)
+        scripts.stage_prepare(plan, self._folder, self._logs)
         try:
-            if not environment.is_path_mounted(self._logs, self.logs_dir):
-                await environment.upload_dir(self._folder, str(self._inside))
-            result = await environment.exec(f"bash {self._inside}/prepare.sh", env=plan.env)
+            await self._send(plan, self._board.instruction, environment)
+            result = await environment.exec(f"bash {scripts.INSIDE}/prepare.sh", env=plan.env)
         except (PracticumError, RuntimeError) as error:
             self._fail_launch(f"the environment failed during setup: {error}", error)
         else:
@@ -75,8 +71,8 @@ class ProfileAgent(BaseAgent):
         context.metadata = {"trial": self._board.trial}
         plan = self._board.plan(instruction)
         try:
-            if instruction != self._board.instruction:
-                await self._send_step(plan, environment)
+            if instruction != self._sent:  # a later step of the task
+                await self._send(plan, instruction, environment)
             await self._run_harness(plan, environment)
             if plan.outputs:
                 await self._gather(plan, environment)
@@ -91,7 +87,7 @@ class ProfileAgent(BaseAgent):
         started = self._clock()
         try:
             result = await environment.exec(
-                f"bash {self._inside}/run.sh", env=plan.env, timeout_sec=_whole(board.agent_sec)
+                f"bash {scripts.INSIDE}/run.sh", env=plan.env, timeout_sec=_whole(board.agent_sec)
             )
         except RuntimeError as error:
             if self._clock() - started < board.agent_sec:
@@ -103,7 +99,7 @@ class ProfileAgent(BaseAgent):
             self.logger.debug("deadline: %s", error)
             return
         board.exit_code = result.return_code
-        if scripts.UNSTARTED in (result.stdout or ""):
+        if result.return_code in scripts.NOT_STARTED and await self._unstarted(environment):
             self._fail_launch(f"the harness {plan.argv[0]!r} could not be started; see its log")
         if result.return_code == 0:
             board.end(TrialOutcome.COMPLETED)
@@ -130,11 +126,15 @@ class ProfileAgent(BaseAgent):
                 "required outputs are missing: " + ", ".join(self._board.missing_outputs),
             )
 
-    async def _send_step(self, plan: LaunchPlan, environment: BaseEnvironment) -> None:
-        self._inside = PurePosixPath("/tmp/practicum-step")
-        folder = self.logs_dir.parent / "launch-step"
-        scripts.stage_run(plan, folder, self._inside, self._logs)
-        await environment.upload_dir(folder, str(self._inside))
+    async def _send(self, plan: LaunchPlan, instruction: str, environment: BaseEnvironment) -> None:
+        scripts.stage_run(plan, self._folder, self._logs)
+        await environment.upload_dir(self._folder, str(scripts.INSIDE))
+        self._sent = instruction
+
+    async def _unstarted(self, environment: BaseEnvironment) -> bool:
+        """Whether the shell, and not the harness, wrote the log's last line."""
+        result = await environment.exec(f"tail -n 1 {self._logs}/{scripts.HARNESS_LOG}")
+        return (result.stdout or "").strip() == scripts.UNSTARTED
 
     def _fail_launch(self, detail: str, cause: BaseException | None = None) -> None:
         self._board.end(TrialOutcome.LAUNCH_FAILED, detail)

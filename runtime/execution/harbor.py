@@ -140,7 +140,7 @@ async def run_trial(
             in_time = await _supervise(trial, deadlines.trial)
         except Exception as error:  # noqa: BLE001 - Harbor's own failure costs this trial alone
             board.end(TrialOutcome.INFRASTRUCTURE, failure_detail(error))
-            in_time = True
+            return Concluded(folder, conclude(board, None, scored=scored))
         finally:
             board.environment_version = _version(trial)
         result = trial.result

@@ -3,8 +3,8 @@
 Scripts and files go into the environment as one folder, so that a launch costs three commands
 however many files and setup steps it has. Every word of the plan is quoted: the shell never
 reads an argument of a profile. The harness *replaces* the shell, so its exit status and its
-signals are its own; only when that fails does the shell get to say so, on a pipe that the
-harness never holds.
+signals are its own; only when that fails does the shell get to say so, with 126 or 127 and a
+last line in the harness's log.
 """
 
 import shlex
@@ -13,21 +13,21 @@ from pathlib import Path, PurePosixPath
 from specs.launch import LaunchOutput, LaunchPlan
 
 FOLDER = "launch"
+INSIDE = PurePosixPath("/tmp/practicum/launch")
 OUTPUTS = "outputs"
 SETUP_LOG = "setup.log"
 HARNESS_LOG = "harness.log"
 UNSTARTED = "practicum: the harness could not be started"
 MISSING = "practicum: missing "
 
+NOT_STARTED = (126, 127)
 FAILED_FILES = 90
 FAILED_WORKDIR = 91
 FAILED_SETUP = 92
 
 
-def stage_prepare(
-    plan: LaunchPlan, folder: Path, inside: PurePosixPath, logs: PurePosixPath
-) -> None:
-    """Write the plan's files and `prepare.sh` into `folder`, which the sandbox sees at `inside`."""
+def stage_prepare(plan: LaunchPlan, folder: Path, logs: PurePosixPath) -> None:
+    """Write the plan's files and `prepare.sh` into `folder`, which is sent to `INSIDE`."""
     (folder / "files").mkdir(parents=True, exist_ok=True)
     lines = ["set -u", f"exec >{logs}/{SETUP_LOG} 2>&1"]
     for index, file in enumerate(plan.files):
@@ -36,7 +36,7 @@ def stage_prepare(
         (folder / "files" / str(index)).write_text(file.content, encoding="utf-8")
         target = shlex.quote(file.path)
         lines.append(
-            f"install -D -T -m {file.mode:o} {inside}/files/{index} {target} || exit {FAILED_FILES}"
+            f"install -D -T -m {file.mode:o} {INSIDE}/files/{index} {target} || exit {FAILED_FILES}"
         )
     workdir = shlex.quote(plan.workdir)
     lines.append(f"mkdir -p {workdir} && cd {workdir} || exit {FAILED_WORKDIR}")
@@ -47,29 +47,28 @@ def stage_prepare(
     _write(folder / "prepare.sh", lines)
 
 
-def stage_run(plan: LaunchPlan, folder: Path, inside: PurePosixPath, logs: PurePosixPath) -> None:
+def stage_run(plan: LaunchPlan, folder: Path, logs: PurePosixPath) -> None:
     """Write `run.sh`, and what it reads, for one instruction."""
     folder.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
     source = "/dev/null"
     if plan.stdin is not None:
         (folder / "stdin").write_text(plan.stdin, encoding="utf-8")
-        source = f"{inside}/stdin"
+        source = f"{INSIDE}/stdin"
+    lines.append(f"exec >>{logs}/{HARNESS_LOG} 2>&1")
+    lines.append(f"unstarted() {{ echo {shlex.quote(UNSTARTED)}; exit {NOT_STARTED[0]}; }}")
     for file in plan.files:
         if file.path == plan.instruction_file:
             (folder / "instruction").write_text(file.content, encoding="utf-8")
+            target = shlex.quote(file.path)
             lines.append(
-                f"install -D -T -m {file.mode:o} {inside}/instruction {shlex.quote(file.path)}"
-                f" || {{ echo {shlex.quote(UNSTARTED)}; exit {FAILED_FILES}; }}"
+                f"install -D -T -m {file.mode:o} {INSIDE}/instruction {target} || unstarted"
             )
     lines += [
-        f"cd {shlex.quote(plan.workdir)} || {{ echo {shlex.quote(UNSTARTED)};"
-        f" exit {FAILED_WORKDIR}; }}",
+        f"cd {shlex.quote(plan.workdir)} || unstarted",
         "shopt -s execfail",
-        f"exec {shlex.join(plan.argv)} <{source} >>{logs}/{HARNESS_LOG} 2>&1",
-        "status=$?",
-        f"echo {shlex.quote(UNSTARTED)}",
-        "exit $status",
+        f"exec {shlex.join(plan.argv)} <{source}",
+        "unstarted",
     ]
     _write(folder / "run.sh", lines)
 

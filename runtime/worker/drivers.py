@@ -1,11 +1,12 @@
 """Which driver works through which kind of plan; each is imported where it is needed."""
 
+from runtime.client import WorkerClient
 from runtime.execution.context import RunContext
 from runtime.execution.evaluation import run_evaluation
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan
 
 
-async def drive(context: RunContext) -> None:
+async def drive(context: RunContext, client: WorkerClient) -> None:
     """Work through a run from wherever its records say that it is.
 
     Raises:
@@ -23,4 +24,4 @@ async def drive(context: RunContext) -> None:
         case SupervisedPlan():
             from runtime.learning.supervised import run_supervised
 
-            await run_supervised(context)
+            await run_supervised(context, client)

@@ -198,7 +198,7 @@ class Worker:
                     group.cancel_scope.cancel()
 
                 group.start_soon(watch_stop)
-                await drive(context)
+                await drive(context, self._client)
                 group.cancel_scope.cancel()
         except BaseExceptionGroup as error:
             raise gravest(error) from error
