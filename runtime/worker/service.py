@@ -17,8 +17,8 @@ claim:
 import importlib
 import logging
 import traceback
-from types import TracebackType
-from typing import Self
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class Worker:
-    """One worker of a home; an async context manager."""
+    """One worker of a home."""
 
     def __init__(
         self,
@@ -75,29 +75,17 @@ class Worker:
         self._attempts: dict[str, int] = {}
 
     @classmethod
-    def at(cls, home: Home, *, lease_sec: float = DEFAULT_LEASE_SEC) -> Self:
-        """The worker of a local stack."""
-        return cls(
-            home,
-            WorkerClient.at(home),
-            HttpCompute(home.compute_socket),
-            ProxyControl(home),
-            lease_sec=lease_sec,
-        )
-
-    async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
-        await self._proxy.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._proxy.__aexit__(kind, error, trace)
-        await self._client.__aexit__(kind, error, trace)
+    @asynccontextmanager
+    async def at(
+        cls, home: Home, *, lease_sec: float = DEFAULT_LEASE_SEC
+    ) -> AsyncGenerator["Worker"]:
+        """The worker of a local stack, with its connections."""
+        async with (
+            WorkerClient.at(home) as client,
+            HttpCompute(home.compute_socket) as compute,
+            ProxyControl(home) as proxy,
+        ):
+            yield cls(home, client, compute, proxy, lease_sec=lease_sec)
 
     def stop(self) -> None:
         """Claim nothing more and release what is claimed."""
