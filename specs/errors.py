@@ -188,6 +188,7 @@ def _by_status(status: int) -> type[PracticumError]:
     kinds: dict[int, type[PracticumError]] = {
         kind.status: kind for kind in (NotFound, Forbidden, Conflict)
     }
+    kinds[401] = Forbidden
     if status in kinds:
         return kinds[status]
     if status in (502, 503, 504, 429):

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import anyio
 import anyio.to_thread
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
 
 from specs.errors import ErrorCode, ErrorObject, Unavailable
@@ -200,8 +200,8 @@ def sqlite_engine(path: Path, *, readonly: bool = False) -> sa.Engine:
     def on_begin(connection: Connection) -> None:
         connection.exec_driver_sql(begin)
 
-    sa.event.listen(engine, "connect", on_connect)
-    sa.event.listen(engine, "begin", on_begin)
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)
     return engine
 
 

@@ -87,7 +87,10 @@ samplers = sa.Table(
     _digest("tokenizer_digest"),
     _text("renderer"),
     _digest("adapter", nullable=True),
+    _id("run_id", primary=False, nullable=True),
+    comment="`run_id` is the run that saved it; base samplers have none.",
 )
+sa.Index("ix_samplers_run_id", samplers.c.run_id)
 sa.Index(
     "uq_samplers_base",
     samplers.c.org_id,

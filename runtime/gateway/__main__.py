@@ -1,0 +1,92 @@
+"""`python -P -m runtime.gateway --home DIR`: serve one home on its Unix socket (0600).
+
+A lock keeps a second gateway away from the same database. SIGTERM ends streams and long
+polls first, then drains what was begun.
+"""
+
+import argparse
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from runtime.gateway.app import create_app
+from runtime.gateway.context import Wakeups
+from runtime.home import Home
+
+DRAIN_SEC = 10
+BACKLOG = 128
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, told to wake whoever waits before it drains."""
+
+    def __init__(self, config: uvicorn.Config, wakeups: Wakeups) -> None:
+        super().__init__(config)
+        self.wakeups = wakeups
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self.wakeups.stop()
+
+
+def main() -> None:
+    """Parse the command line and serve until a signal."""
+    parser = argparse.ArgumentParser(prog="runtime.gateway", description="The control plane.")
+    parser.add_argument("--home", type=Path, default=None, help="home folder of the stack")
+    home = Home.at(parser.parse_args().home)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
+    signal.signal(signal.SIGTERM, _exit)  # uvicorn raises it again once it has drained
+    home.create()
+    with (home.run / "gateway.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"another gateway serves {home.root}")
+        _serve(home)
+
+
+def _serve(home: Home) -> None:
+    wakeups = Wakeups()
+    config = uvicorn.Config(
+        create_app(home, wakeups),
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=DRAIN_SEC,
+        timeout_keep_alive=75,
+    )
+    listener = listen(home.gateway_socket)
+    try:
+        _Server(config, wakeups).run(sockets=[listener])
+    finally:
+        listener.close()
+        home.gateway_socket.unlink(missing_ok=True)
+
+
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening Unix socket that only its owner can open; a stale one is replaced."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+    listener.listen(BACKLOG)
+    return listener
+
+
+if __name__ == "__main__":
+    main()

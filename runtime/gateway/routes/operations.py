@@ -1,0 +1,34 @@
+"""What an operator does to a run: cancel it, resolve its update."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+
+from runtime.gateway import operations
+from runtime.gateway.auth import GatewayDep, Operator
+from runtime.gateway.wire import answer, body
+from specs.operator_api import Resolve
+
+router = APIRouter()
+
+
+@router.post("/v1/runs/{run}/cancel")
+async def cancel(gateway: GatewayDep, caller: Operator, run: str) -> Response:
+    """Ask for cancellation."""
+    return answer(await gateway.change(run, lambda c: operations.cancel(c, caller.org, run)))
+
+
+@router.post("/v1/runs/{run}/updates/{update}/resolve")
+async def resolve(
+    gateway: GatewayDep,
+    caller: Operator,
+    run: str,
+    update: str,
+    decision: Annotated[Resolve, body(Resolve, "resolution")],
+) -> Response:
+    """Settle the unresolved update that blocks the run."""
+    return answer(
+        await gateway.change(
+            run, lambda c: operations.resolve(c, caller.org, run, update, decision)
+        )
+    )

@@ -1,0 +1,150 @@
+"""Records of runs: trials, groups, updates, checkpoints, logs, samplers."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+from sqlalchemy import Connection
+
+from runtime.gateway import lookup, records, views
+from runtime.gateway.auth import AnyRole, GatewayDep
+from runtime.gateway.context import Caller, Gateway
+from runtime.gateway.routes.parameters import LIMIT, Cursor, Limit
+from runtime.gateway.wire import answer
+from runtime.storage.tables import checkpoints, runs, samplers, trials
+from specs.ids import Id, Prefix
+
+router = APIRouter()
+
+
+async def _of_run(
+    gateway: Gateway, caller: Caller, run: str, read: Callable[[Connection, str], BaseModel]
+) -> Response:
+    """A page of a run that may be named by a short id."""
+
+    def transaction(connection: Connection) -> BaseModel:
+        row = lookup.by_short_id(connection, runs, caller.org, run, Prefix.RUN)
+        return read(connection, row.id)
+
+    return answer(await gateway.database.read(transaction))
+
+
+@router.get("/v1/runs/{run}/trials")
+async def trials_of(
+    gateway: GatewayDep,
+    caller: AnyRole,
+    run: str,
+    batch: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    group: Annotated[Id | None, Query()] = None,
+    counted: bool | None = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Response:
+    """Trials, in slot order."""
+    return await _of_run(
+        gateway,
+        caller,
+        run,
+        lambda c, run: records.trial_page(
+            c, run, cursor, limit, batch=batch, group=group, counted=counted
+        ),
+    )
+
+
+@router.get("/v1/runs/{run}/groups")
+async def groups_of(
+    gateway: GatewayDep, caller: AnyRole, run: str, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """Sampling groups, in order."""
+    return await _of_run(
+        gateway, caller, run, lambda c, run: records.group_page(c, run, cursor, limit)
+    )
+
+
+@router.get("/v1/runs/{run}/updates")
+async def updates_of(
+    gateway: GatewayDep, caller: AnyRole, run: str, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """Updates, in order."""
+    return await _of_run(
+        gateway, caller, run, lambda c, run: records.update_page(c, run, cursor, limit)
+    )
+
+
+@router.get("/v1/runs/{run}/checkpoints")
+async def checkpoints_of(
+    gateway: GatewayDep, caller: AnyRole, run: str, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """Checkpoints, in order."""
+    return await _of_run(
+        gateway,
+        caller,
+        run,
+        lambda c, run: records.checkpoint_page(c, caller.org, run, cursor, limit),
+    )
+
+
+@router.get("/v1/runs/{run}/logs")
+async def logs_of(
+    gateway: GatewayDep,
+    caller: AnyRole,
+    run: str,
+    source: Literal["worker", "setup", "harness", "verifier"] | None = None,
+    trial: Annotated[Id | None, Query()] = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Response:
+    """Pieces of logs, oldest first."""
+    return await _of_run(
+        gateway,
+        caller,
+        run,
+        lambda c, run: records.log_page(c, run, cursor, limit, source=source, trial=trial),
+    )
+
+
+@router.get("/v1/trials/{trial}")
+async def trial(gateway: GatewayDep, caller: AnyRole, trial: str) -> Response:
+    """One trial."""
+    return answer(
+        await gateway.database.read(
+            lambda c: views.trial(lookup.by_short_id(c, trials, caller.org, trial, Prefix.TRIAL))
+        )
+    )
+
+
+@router.get("/v1/samplers/{sampler}")
+async def sampler(gateway: GatewayDep, caller: AnyRole, sampler: str) -> Response:
+    """One sampler."""
+    return answer(
+        await gateway.database.read(
+            lambda c: views.sampler(
+                lookup.by_short_id(c, samplers, caller.org, sampler, Prefix.SAMPLER)
+            )
+        )
+    )
+
+
+@router.get("/v1/checkpoints")
+async def checkpoints_of_org(
+    gateway: GatewayDep, caller: AnyRole, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """Every checkpoint, newest first."""
+    return answer(
+        await gateway.database.read(
+            lambda c: records.checkpoint_page(c, caller.org, None, cursor, limit)
+        )
+    )
+
+
+@router.get("/v1/checkpoints/{checkpoint}")
+async def checkpoint(gateway: GatewayDep, caller: AnyRole, checkpoint: str) -> Response:
+    """One checkpoint."""
+    return answer(
+        await gateway.database.read(
+            lambda c: views.checkpoint(
+                lookup.by_short_id(c, checkpoints, caller.org, checkpoint, Prefix.CHECKPOINT)
+            )
+        )
+    )
