@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import anyio
-from runtime.compute.client import ComputeClient
 
 from proxy.app import Settings
 from proxy.log import configure
 from proxy.server import listen, own, server
 from runtime.client import ProxyClient
+from runtime.compute.client import HttpCompute
 from runtime.home import Home, Role
 
 
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 async def _serve(home: Home, listener: socket.socket) -> None:
-    async with ProxyClient.at(home) as gateway, ComputeClient(home.compute_socket) as compute:
+    async with ProxyClient.at(home) as gateway, HttpCompute(home.compute_socket) as compute:
         settings = Settings(home.spool, compute, gateway, home.key(Role.WORKER))
         await server(settings).serve(sockets=[listener])
 

@@ -117,10 +117,13 @@ class _Other(_Wire):
     type: str
 
 
+_TAGS = frozenset({"text", "tool_use", "tool_result", "thinking", "other"})
+
+
 def _kind(value: Any) -> str:
-    kind = cast(Any, value).get("type") if isinstance(value, dict) else None
-    known = {"text", "tool_use", "tool_result", "thinking", "redacted_thinking"}
-    return kind.removeprefix("redacted_") if kind in known else "other"
+    kind = str(cast(Any, value).get("type") if isinstance(value, dict) else None)
+    kind = kind.removeprefix("redacted_")
+    return kind if kind in _TAGS else "other"
 
 
 _Part = Annotated[
@@ -231,14 +234,21 @@ def _validate[M: BaseModel](model: type[M], value: dict[str, JsonValue]) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = [str(part) for part in first["loc"] if not _internal(part)]
-        raise _refuse(".".join(where) or "body", first["msg"]) from None
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        found = [(_field(problem["loc"]), problem["msg"]) for problem in problems]
+        within = [one for one in found if one[0].startswith(found[0][0])]
+        raise _refuse(*max(within, key=lambda one: one[0].count("."))) from None
 
 
-def _internal(part: object) -> bool:
-    """Whether a part of pydantic's location names a branch of a union and not a field."""
-    return isinstance(part, str) and (part.startswith(("list[", "function-")) or part == "str")
+def _field(location: Sequence[str | int]) -> str:
+    """Pydantic's location in Anthropic's words, without the branches of its unions."""
+    parts: list[str] = []
+    for index, part in enumerate(location):
+        branch = isinstance(part, str) and (part == "str" or part.startswith("list["))
+        tag = part in _TAGS and index > 0 and isinstance(location[index - 1], int)
+        if not branch and not tag:
+            parts.append(str(part))
+    return ".".join(parts) or "body"
 
 
 def _refuse(field: str, cause: str, code: ErrorCode = ErrorCode.INVALID_DOCUMENT) -> InvalidInput:

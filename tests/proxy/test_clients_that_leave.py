@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from specs.interaction import CallState
-from tests.proxy.world import Dice, Harness, World, echo, user, world
+from tests.proxy.world import Dice, Harness, World, echo, until, user, world
 
 pytestmark = pytest.mark.anyio
 
@@ -26,9 +26,7 @@ async def _ask_and_leave(stack: World, harness: Harness, *, stream: bool, **head
     head += [f"{name}: {value}" for name, value in {**harness.headers, **headers}.items()]
     async with await anyio.connect_unix(stack.socket) as stream_:
         await stream_.send("\r\n".join(head).encode() + b"\r\n\r\n" + body)
-        with anyio.fail_after(20):
-            while len(stack.compute.prompts) == before:  # noqa: ASYNC110
-                await anyio.sleep(0.005)
+        await until(lambda: len(stack.compute.prompts) > before)
 
 
 async def _settled(stack: World, trial: str) -> CallState:

@@ -279,6 +279,13 @@ class Harness:
         return cast(dict[str, Any], response.json())
 
 
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that happens elsewhere; fails after a generous time."""
+    with anyio.fail_after(30):
+        while not true():  # noqa: ASYNC110 - nothing here to be told by
+            await anyio.sleep(0.01)
+
+
 def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
