@@ -73,16 +73,17 @@ def read_task(path: Path) -> TaskFolder:
         "metadata": metadata,
     }
     try:
-        entry = canonical.validate(TaskEntry, value, what="task")
-    except InvalidInput as error:
-        raise _invalid(path / "task.toml", error.problem.detail, "Correct the file.") from None
-    except (TypeError, ValueError) as error:
+        canonical.canonical_bytes(metadata)
+    except ValueError as error:
         raise _invalid(
             path / "task.toml",
             f"[metadata] is not JSON: {error}",
-            "Use text, numbers, booleans, lists and tables; write dates as text.",
+            "Use text, finite numbers, booleans, lists and tables; write dates as text.",
         ) from None
-    return TaskFolder(entry, package)
+    try:
+        return TaskFolder(canonical.validate(TaskEntry, value, what="task"), package)
+    except InvalidInput as error:
+        raise _invalid(path / "task.toml", error.problem.detail, "Correct the file.") from None
 
 
 def _settings(path: Path) -> dict[str, JsonValue]:
