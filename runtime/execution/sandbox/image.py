@@ -247,7 +247,7 @@ def _publish(image: Image, made: Layer, run: Path, place: Path) -> None:
     draft.mkdir()
     paths: dict[str, str] = {}
     for target, upper in made.paths.items():
-        if any(os.scandir(upper)):
+        if any(Path(upper).iterdir()):
             slug = Path(upper).parent.name
             Path(upper).rename(draft / slug)
             paths[target] = str(place / slug)

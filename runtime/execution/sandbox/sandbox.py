@@ -38,6 +38,7 @@ type OnOutput = Callable[[bytes, str], Awaitable[None]]
 """Receives each piece of output with the name of its stream."""
 
 _ERROR_LOG = "sandboxd.log"
+_STOP_SECONDS = 10.0
 _MIB = 1 << 20
 _BOUNDS = Bounds(1024 * _MIB, 1024 * _MIB, 100_000)
 
@@ -87,7 +88,7 @@ class Sandbox:
     @classmethod
     async def start(cls, settings: Settings) -> "Sandbox":
         """Start a sandbox; nothing is left behind when this fails or is cancelled."""
-        directory, groups = await to_thread.run_sync(_prepare, settings)
+        directory, groups = await _shielded(lambda: _prepare(settings))
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         mine.setblocking(False)
         try:
@@ -210,17 +211,27 @@ class Sandbox:
     async def stop(self, *, keep: bool = False) -> None:
         """Kill everything in the sandbox and, unless `keep`, remove its directory.
 
-        Cancellation does not leave it half done: the rest is `sweep`'s at the latest.
+        Cancellation waits for it.
         """
-        for forwarder in self._forwarders:
-            await forwarder.close()
-        self._forwarders.clear()
-        self._control.close()
-        if self._life.fileno() >= 0:
-            self._life.shutdown(socket.SHUT_WR)
-            await anyio.wait_readable(self._life)  # the fork server closes it when all is gone
-            self._life.close()
-        await _discard(self.directory, self.cgroups, keep=keep)
+        with anyio.CancelScope(shield=True):
+            for forwarder in self._forwarders:
+                await forwarder.close()
+            self._forwarders.clear()
+            self._control.close()
+            if self._life.fileno() >= 0:
+                self._life.shutdown(socket.SHUT_WR)
+                with anyio.move_on_after(_STOP_SECONDS):
+                    await anyio.wait_readable(self._life)  # closed when everything is gone
+                self._life.close()
+            await _discard(self.directory, self.cgroups, keep=keep)
+
+
+async def _shielded[T](work: Callable[[], T]) -> T:
+    """Run `work` in a thread to its end: its result must not be lost to a cancellation."""
+    result: list[T] = []
+    with anyio.CancelScope(shield=True):
+        result.append(await to_thread.run_sync(work))
+    return result[0]
 
 
 def _tee(buffer: BoundedOutput, on_output: OnOutput | None, name: str) -> Sink:

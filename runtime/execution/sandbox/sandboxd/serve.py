@@ -15,6 +15,7 @@ import os
 import selectors
 import signal
 import socket
+import time
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -23,7 +24,8 @@ from runtime.execution.sandbox.sandboxd import linux, transfer
 from runtime.execution.sandbox.sandboxd.config import Launch
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_KILL_ROUNDS = 5
+_KILL_SECONDS = 1.0
+_KILL_PAUSE = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +107,22 @@ class Server:
     def _cancel(self, job: _Job) -> None:
         if not job.connection.recv(1):
             self._selector.unregister(job.connection)
-        for _ in range(_KILL_ROUNDS):
+        killed: set[int] = set()
+        deadline = time.monotonic() + _KILL_SECONDS
+        while True:
             processes = _processes()
-            victims = [pid for pid in processes if self._belongs(pid, job, processes)]
-            if not victims:
-                return
-            if len(victims) == len(processes):
-                break
-            for pid in victims:
-                _kill(pid)
+            victims = {pid for pid in processes if self._belongs(pid, job, processes)}
+            late = time.monotonic() > deadline
+            if not victims or (late and victims <= killed):
+                return  # all gone, or all signalled and slow to leave
+            if late or len(victims) == len(processes):
+                _kill(-1)  # one signal to all at once: nothing can fork past it
+            else:
+                for pid in victims - killed:
+                    _kill(pid)
+            killed |= victims
             self._reap()
-        else:
-            victims = list(_processes())
-        if victims:
-            _kill(-1)  # one signal to all at once: nothing can fork past it
+            time.sleep(_KILL_PAUSE)
 
     def _belongs(self, pid: int, job: _Job, processes: dict[int, _Process]) -> bool:
         """Whether `pid` is `job` or descends from it, orphans included."""

@@ -61,13 +61,12 @@ def _replace(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo:
 def read(source: str, bounds: Bounds) -> int:
     """Write the bytes of one regular file to stdout."""
     try:
-        descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
+        status = os.stat(source)
     except (FileNotFoundError, NotADirectoryError):
         return MISSING
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return NOT_A_FILE
+    if not stat.S_ISREG(status.st_mode):
+        return NOT_A_FILE
+    with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if status.st_size > bounds.file_bytes:
             return TOO_LARGE
         while chunk := file.read(1 << 16):
