@@ -49,6 +49,10 @@ class ProfileAgent(BaseAgent):
         return "1"
 
     @override
+    async def set_web_tools_disabled(self, disabled: bool, environment: BaseEnvironment) -> None:
+        """A harness's own tools are its profile's business; the network policy is enforced."""
+
+    @override
     async def setup(self, environment: BaseEnvironment) -> None:
         """Write files and run setup commands. On cancel the running command is killed."""
         plan = self._board.plan(self._board.instruction)

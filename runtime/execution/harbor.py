@@ -7,6 +7,7 @@ happens in a trial is an exception here: it is an outcome and a verdict on the t
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,12 +30,15 @@ from harbor.models.trial.config import (
 )
 from harbor.models.trial.result import TimingInfo, TrialResult
 from harbor.trial.trial import Trial
+from harbor.utils.logger import logger as harbor_log
 
 from runtime.execution.board import Board, Verdict, posted
 from runtime.execution.conclude import conclude, failure_detail
 from runtime.execution.workplace import EnvironmentSpec
 from specs.errors import PracticumError
 from specs.records import TrialOutcome
+
+harbor_log.setLevel(logging.WARNING)  # it asks for DEBUG, in every trial
 
 AGENT = "runtime.execution.agent:ProfileAgent"
 VERIFIER = "runtime.execution.verifier:BoundedVerifier"
