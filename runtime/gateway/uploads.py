@@ -73,11 +73,12 @@ def granted(connection: Connection, org: str, upload: str) -> AnyRow:
 
 
 def finish(connection: Connection, org: str, row: AnyRow) -> None:
-    """The store has verified the object: it may be referred to from now on."""
+    """The store has verified the object: it may be referred to from now on.
+
+    The intent stays until it is old, so that a PUT whose reply was lost can be repeated, and so
+    that two workers may bring the same bytes at the same time.
+    """
     references.record(connection, org, row.digest, row.size, clock.now(connection))
-    connection.execute(
-        sa.delete(uploads).where(uploads.c.org_id == org, uploads.c.digest == row.digest)
-    )
 
 
 async def sweep(database: Database, store: ObjectStore, org: str = LOCAL_ORG) -> int:

@@ -1,0 +1,23 @@
+"""`python -P -m runtime.compute --home DIR`: serves `<home>/run/compute.sock`."""
+
+import argparse
+from pathlib import Path
+
+from runtime.compute.router import DEFAULT_THREADS
+from runtime.compute.server import serve
+from runtime.home import Home
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="compute", description=__doc__)
+    parser.add_argument("--home", type=Path, default=None, help="home folder of the stack")
+    parser.add_argument("--threads", type=int, default=DEFAULT_THREADS)
+    arguments = parser.parse_args()
+    home = Home.at(arguments.home)
+    home.create()
+    serve(home.compute_socket, home.compute, threads=arguments.threads)
+
+
+if __name__ == "__main__":
+    main()

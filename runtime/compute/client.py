@@ -1,0 +1,233 @@
+"""`HttpCompute`: the compute protocol over a Unix socket.
+
+Calls have no time limit: sampling and training take as long as they take, and a process that
+dies closes its connections. Cancelling a call closes its connection, which the server takes
+as cancelling (see `server`). Errors arrive as what was raised there; a process that cannot be
+reached is `compute_unavailable`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+import httpx
+from pydantic import JsonValue
+
+from runtime.compute import messages as m
+from runtime.compute.protocol import (
+    NO_CONTEXT,
+    AdamParams,
+    Datum,
+    FloatArray,
+    ForwardResult,
+    Health,
+    IntArray,
+    Loss,
+    SampleContext,
+    Sampled,
+    SamplerSpec,
+    SamplingParams,
+    SavedBytes,
+    TrainerInfo,
+    TrainerInit,
+)
+from runtime.compute.wire import MEDIA_TYPE, Message, Writer, decode, encode
+from specs.canonical import read
+from specs.errors import ErrorCode, ErrorObject, PracticumError, Problem, Unavailable
+from specs.model import ModelInfo
+
+CONNECT_TIMEOUT_S = 10.0
+
+
+class HttpCompute:
+    """Implements `Compute`. Use as an async context manager, or call `aclose`."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._client = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(
+                uds=str(socket),
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=16),
+            ),
+            base_url="http://compute",
+            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            headers={"content-type": MEDIA_TYPE},
+            trust_env=False,
+        )
+        self._turns: dict[str, anyio.Lock] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections; calls under way fail."""
+        await self._client.aclose()
+
+    async def _call(self, method: str, message: Message) -> Message:
+        try:
+            response = await self._client.post(f"/v1/{method}", content=encode(message))
+        except httpx.TransportError as error:
+            raise Unavailable(
+                f"The compute process cannot be reached at {self._socket}: "
+                f"{error or type(error).__name__}.",
+                code=ErrorCode.COMPUTE_UNAVAILABLE,
+                object=ErrorObject(type="process", id="compute"),
+                next="Run `practicum status`; `practicum up` starts what is not running.",
+            ) from error
+        if response.is_success:
+            return decode(response.content)
+        raise PracticumError.from_problem(read(Problem, response.content, what="problem"))
+
+    async def _name(self, method: str, name: str, **more: JsonValue) -> Message:
+        return await self._call(method, Message({"name": name, **more}))
+
+    async def _turn(self, trainer: str, method: str, message: Message) -> Message:
+        """One operation of a trainer, after those called before it.
+
+        Requests travel on separate connections and could overtake each other, so the next is
+        sent when the one before is answered.
+        """
+        async with self._turns.setdefault(trainer, anyio.Lock()):
+            return await self._call(method, message)
+
+    async def health(self) -> Health:
+        """Who is there, and which trainers live there."""
+        reply = await self._call("health", Message({}))
+        return reply.read(m.HealthResponse, what="health").health
+
+    async def models(self) -> list[ModelInfo]:
+        """Every known model, present or not."""
+        reply = await self._call("models", Message({}))
+        return reply.read(m.ModelsResponse, what="models").models
+
+    async def model(self, name: str) -> ModelInfo:
+        """One model."""
+        reply = await self._name("model", name)
+        return reply.read(m.ModelsResponse, what="model").models[0]
+
+    async def tokenizer(self, name: str) -> bytes:
+        """`tokenizer.json` of a model."""
+        return _bytes(await self._name("tokenizer", name))
+
+    async def sample(
+        self,
+        sampler: SamplerSpec,
+        prompt: IntArray,
+        params: SamplingParams,
+        *,
+        num_samples: int = 1,
+        context: SampleContext = NO_CONTEXT,
+    ) -> list[Sampled]:
+        """Sample. Cancelling frees the sequences' place in the batch."""
+        writer = Writer()
+        message = writer.message(
+            sampler=m.fields(sampler),
+            prompt=writer.add(prompt),
+            params=m.fields(params),
+            num_samples=num_samples,
+            context=m.fields(context),
+        )
+        return m.read_sampled(await self._call("sample", message))
+
+    async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
+        """Log-probability of each token given those before it; the first is NaN."""
+        writer = Writer()
+        message = writer.message(sampler=m.fields(sampler), tokens=writer.add(tokens))
+        reply = await self._call("logprobs", message)
+        return reply.float32(reply.read(m.ArraysResponse, what="logprobs").arrays[0])
+
+    async def has_adapter(self, digest: str) -> bool:
+        """Whether an adapter's bytes are there."""
+        reply = await self._name("has_adapter", digest)
+        return reply.read(m.BoolResponse, what="has_adapter").value
+
+    async def put_adapter(self, digest: str, data: bytes) -> None:
+        """Store an adapter."""
+        writer = Writer()
+        await self._call("put_adapter", writer.message(name=digest, data=writer.add(data)))
+
+    async def get_adapter(self, digest: str) -> bytes:
+        """An adapter's bytes."""
+        return _bytes(await self._name("get_adapter", digest))
+
+    async def create_trainer(self, trainer: str, init: TrainerInit) -> TrainerInfo:
+        """Open a trainer; repeating the call returns the same one."""
+        reply = await self._name("create_trainer", trainer, init=m.fields(init))
+        info = reply.read(m.TrainerResponse, what="trainer").trainer
+        assert info is not None, "an opened trainer is described"
+        return info
+
+    async def trainer(self, trainer: str) -> TrainerInfo | None:
+        """A live trainer, or None."""
+        reply = await self._name("trainer", trainer)
+        return reply.read(m.TrainerResponse, what="trainer").trainer
+
+    async def close_trainer(self, trainer: str) -> None:
+        """End a trainer after its running operation; queued ones fail."""
+        await self._name("close_trainer", trainer)
+        self._turns.pop(trainer, None)
+
+    async def forward(
+        self, trainer: str, data: Sequence[Datum], loss: Loss, *, backward: bool
+    ) -> ForwardResult:
+        """Forward, and with `backward` add to the accumulated gradient."""
+        writer = Writer()
+        message = writer.message(
+            name=trainer, data=m.write_data(writer, data), loss=str(loss), backward=backward
+        )
+        return m.read_forward(await self._turn(trainer, "forward", message))
+
+    async def optim_step(self, trainer: str, params: AdamParams) -> Mapping[str, float]:
+        """Apply and clear the accumulated gradient."""
+        message = Message({"name": trainer, "params": m.fields(params)})
+        reply = await self._turn(trainer, "optim_step", message)
+        return reply.read(m.MetricsResponse, what="metrics").metrics
+
+    async def save_state(self, trainer: str, name: str) -> SavedBytes:
+        """Save adapter and optimizer state under `name`."""
+        message = Message({"name": trainer, "state": name})
+        return _saved(await self._turn(trainer, "save_state", message))
+
+    async def find_state(self, name: str) -> SavedBytes | None:
+        """Digest and size of a saved state, or None."""
+        reply = await self._name("find_state", name)
+        return reply.read(m.SavedResponse, what="state").saved
+
+    async def get_state(self, name: str) -> bytes:
+        """A saved state's bytes."""
+        return _bytes(await self._name("get_state", name))
+
+    async def put_state(self, name: str, data: bytes) -> SavedBytes:
+        """Bring back a saved state."""
+        writer = Writer()
+        return _saved(
+            await self._call("put_state", writer.message(name=name, data=writer.add(data)))
+        )
+
+    async def drop_state(self, name: str) -> None:
+        """Forget a saved state."""
+        await self._name("drop_state", name)
+
+    async def save_adapter(self, trainer: str) -> SavedBytes:
+        """Save the current adapter by content."""
+        return _saved(await self._turn(trainer, "save_adapter", Message({"name": trainer})))
+
+
+def _bytes(reply: Message) -> bytes:
+    return reply.data(reply.read(m.DataResponse, what="bytes").data)
+
+
+def _saved(reply: Message) -> SavedBytes:
+    saved = reply.read(m.SavedResponse, what="saved bytes").saved
+    assert saved is not None, "what was saved is described"
+    return saved
