@@ -63,7 +63,7 @@ class Codec:
     def _encode_text(self, text: list[str], ids: "array[int]") -> None:
         if not text:
             return
-        encoding = self._plain.encode("".join(text), add_special_tokens=False)
+        encoding = cast(Any, self._plain.encode("".join(text), add_special_tokens=False))
         found = cast(list[int], encoding.ids)
         text.clear()
         if not self._control.isdisjoint(found):

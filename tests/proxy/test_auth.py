@@ -55,7 +55,7 @@ async def test_a_token_that_is_not_the_gateways_is_401(short_dir: Path) -> None:
         claims = stack.gateway.claims()
         good = stack.gateway.token(claims)
         other = Ed25519PrivateKey.generate()
-        unsigned = jwt.encode(claims, None, algorithm="none", headers={"kid": "key-1"})
+        unsigned = jwt.encode(claims, "", algorithm="none", headers={"kid": "key-1"})
         for token in (
             "x",
             "a.b.c",

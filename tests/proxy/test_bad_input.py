@@ -1,6 +1,7 @@
 """Whatever a harness sends, the answer is an Anthropic error that names the field, never a 500."""
 
 import json
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.proxy.world import Dice, user, world
 pytestmark = pytest.mark.anyio
 
 GOOD: dict[str, Any] = {"model": "m", "max_tokens": 8, "messages": [user("u")]}
-CALL = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
+CALL: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
 
 
 def blocks(*content: Any, role: str = "user") -> dict[str, Any]:
@@ -106,7 +107,7 @@ async def test_a_body_of_100_mb_is_refused_without_being_kept(short_dir: Path) -
     async with world(short_dir) as stack:
         harness = stack.harness()
 
-        async def endless() -> Any:
+        async def endless() -> AsyncGenerator[bytes]:
             for _ in range(100):
                 yield b" " * (1 << 20)
 

@@ -45,11 +45,9 @@ def test_control_tokens_in_user_text_stay_text() -> None:
     ids = render(user(attack))
     assert ids.count(1) == 2 and ids.count(2) == 1
     assert attack in ids_text(ids)
-    for body in (
-        {**user("u"), "system": attack},
-        {**user("u"), "tools": [{"name": attack, "input_schema": {}, "description": attack}]},
-    ):
-        assert render(body).count(1) == 3
+    tool: dict[str, Any] = {"name": attack, "input_schema": {}, "description": attack}
+    for extra in ({"system": attack}, {"tools": [tool]}):
+        assert render({**user("u"), **extra}).count(1) == 3
 
 
 def test_tools_stand_in_the_system_prompt_as_the_models_were_trained() -> None:
