@@ -130,7 +130,7 @@ def remove_tree(path: Path) -> None:
         entry.parent.chmod(stat.S_IRWXU)
         if entry.is_dir() and not entry.is_symlink():
             entry.chmod(stat.S_IRWXU)
-            shutil.rmtree(entry)
+            remove_tree(entry)
         else:
             entry.unlink()
 

@@ -79,11 +79,17 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",
-                env={},
+                env=_environment(),
                 start_new_session=True,
             )
         self._socket = mine
         return self._child
+
+
+def _environment() -> dict[str, str]:
+    """Only what the interpreter itself may need to start; commands never see it."""
+    name = "LD_LIBRARY_PATH"
+    return {name: os.environ[name]} if name in os.environ else {}
 
 
 supervisor = Supervisor()

@@ -21,6 +21,7 @@ from harbor.trial.trial import Trial
 
 from runtime.execution.sandbox import cgroups
 from runtime.execution.sandbox.environment import LocalSandboxEnvironment
+from runtime.execution.sandbox.network import NetworkPlan
 from specs.errors import ErrorCode, InvalidInput, PracticumError
 from tests.runtime.execution.sandbox.support import write_task
 
@@ -80,6 +81,28 @@ async def test_oracle_gets_one_and_nop_gets_zero(state: Path, tmp_path: Path) ->
     result, _ = await run_trial(task, "nop", state, tmp_path)
     assert result.verifier_result and result.verifier_result.rewards == {"reward": 0.0}
     assert not any(p.is_dir() for p in (state / "run").iterdir()), "no trial leaves a directory"
+
+
+@pytest.mark.parametrize("declared", ['network_mode = "no-network"', ""])
+async def test_an_agent_with_a_loopback_base_url_is_accepted_without_network(
+    state: Path, tmp_path: Path, declared: str
+) -> None:
+    task = write_task(tmp_path / "hello", environment=declared)
+    trial = await Trial.create(
+        TrialConfig(
+            task=TaskConfig(path=task),
+            trials_dir=tmp_path / "trials",
+            agent=AgentConfig(
+                name="claude-code", model_name="policy", base_url="http://127.0.0.1:8080"
+            ),
+            environment=EnvironmentConfig(
+                import_path=IMPORT_PATH, kwargs={"state_dir": str(state)}
+            ),
+        )
+    )
+    environment = trial.agent_environment
+    assert isinstance(environment, LocalSandboxEnvironment)
+    assert environment.network == NetworkPlan("none", declared=bool(declared))
 
 
 async def test_a_separate_verifier_gets_the_artifacts_alone(state: Path, tmp_path: Path) -> None:

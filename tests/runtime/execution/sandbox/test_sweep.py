@@ -55,7 +55,10 @@ def _gone(pids: list[int]) -> bool:
 
 def test_kill_9_of_the_worker_leaves_no_process_mount_cgroup_or_directory(state: Path) -> None:
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(state)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WORKER, str(state)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[4],
     )
     with worker, ExitStack() as stack:
         stack.callback(worker.kill)
