@@ -32,6 +32,7 @@ from runtime.compute.protocol import (
     StopReason,
 )
 from runtime.compute.sampling import choose, random_stream
+from runtime.compute.tensors import split
 
 PREFILL_TOKENS = 512
 """Prompt tokens computed between two decode steps of a lane."""
@@ -124,7 +125,7 @@ class Engine:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(function())
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - handed to the caller
                     future.set_exception(error)
 
         self._inbox.put(run)
@@ -142,7 +143,7 @@ class Engine:
                 for spec, lane in list(self._lanes.items()):
                     try:
                         lane.turn()
-                    except Exception as error:
+                    except Exception as error:  # noqa: BLE001 - fails this lane, not the thread
                         _log.exception("sampling from %s failed", spec)
                         lane.fail(error)
                     if lane.idle:
@@ -355,9 +356,9 @@ class _PrefillAttention:
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> torch.Tensor:
         parts: list[torch.Tensor] = []
-        split = (x.split(self._sizes) for x in (q, k, v))
+        parted = (split(x, self._sizes) for x in (q, k, v))
         for (sequence, count), mask, q_part, k_part, v_part in zip(
-            self._pieces, self._masks, *split, strict=True
+            self._pieces, self._masks, *parted, strict=True
         ):
             assert sequence.prefill is not None
             keys, values = sequence.prefill[layer]

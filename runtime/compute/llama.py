@@ -15,18 +15,17 @@ from typing import Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
-from torch.utils.checkpoint import checkpoint
 
 from runtime.compute.linear import Linear
 from runtime.compute.lora import Fused, Lora, Pair, Projection
+from runtime.compute.tensors import load, recomputed, split
 
 
 class Attend(Protocol):
     """Attention over flat tokens: q [N, heads, d], k and v [N, kv heads, d] → [N, heads·d]."""
 
     def __call__(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, /
     ) -> torch.Tensor: ...
 
 
@@ -45,7 +44,7 @@ class Llama:
 
     def __init__(self, folder: Path) -> None:
         config = cast(dict[str, Any], json.loads((folder / "config.json").read_text()))
-        weights = load_file(folder / "model.safetensors")
+        weights = load(folder / "model.safetensors")
         self.layers_count = int(config["num_hidden_layers"])
         self.heads = int(config["num_attention_heads"])
         self.kv_heads = int(config["num_key_value_heads"])
@@ -99,10 +98,7 @@ class Llama:
         for index in range(self.layers_count):
             pairs = lora[4 * index : 4 * index + 4] if lora is not None else _NO_LORA
             if recompute:
-                x = cast(
-                    torch.Tensor,
-                    checkpoint(self._block, index, x, cos, sin, attend, pairs, use_reentrant=False),
-                )
+                x = recomputed(self._block, index, x, cos, sin, attend, pairs)
             else:
                 x = self._block(index, x, cos, sin, attend, pairs)
         return F.rms_norm(x, (x.shape[-1],), self.norm, self.epsilon)
@@ -121,7 +117,7 @@ class Llama:
         h = F.rms_norm(x, hidden, layer.norm_1, self.epsilon)
         qkv = _linear(h, layer.qkv, lora[0]).view(x.shape[0], -1, self.head_dim)
         rotated = _rotate(qkv[:, : self.heads + self.kv_heads], cos, sin)
-        q, k = rotated.split([self.heads, self.kv_heads], dim=1)
+        q, k = split(rotated, [self.heads, self.kv_heads], dim=1)
         attended = attend(index, q, k, qkv[:, self.heads + self.kv_heads :])
         x = x + _linear(attended, layer.o, lora[1])
         h = F.rms_norm(x, hidden, layer.norm_2, self.epsilon)

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from runtime.compute.tensors import split
 from specs.errors import ErrorObject, InvalidInput
 from specs.model import LoraSpec
 
@@ -89,14 +90,14 @@ class Layout:
 
     def pairs(self, flat: torch.Tensor, scale: float) -> Lora:
         """The fused pairs of `flat`; differentiable with respect to it."""
-        pieces = iter(zip(flat.split(self.sizes), self.shapes, strict=True))
+        pieces = iter(zip(split(flat, self.sizes), self.shapes, strict=True))
         lora: Lora = []
         for group in self.fused:
             count = len(group.members)
             a = [piece.view(shape) for piece, shape in (next(pieces) for _ in range(count))]
             b = [piece.view(shape) for piece, shape in (next(pieces) for _ in range(count))]
-            b_t = torch.block_diag(*(part.t() for part in b)) * scale
-            lora.append(Pair(torch.cat(a) if count > 1 else a[0], b_t))
+            block: torch.Tensor = cast(Any, torch).block_diag(*(part.t() for part in b))
+            lora.append(Pair(torch.cat(a) if count > 1 else a[0], block * scale))
         return lora
 
     def named(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -104,7 +105,7 @@ class Layout:
         return {
             name: piece.view(shape).clone()
             for name, shape, piece in zip(
-                self.names, self.shapes, flat.detach().split(self.sizes), strict=True
+                self.names, self.shapes, split(flat.detach(), self.sizes), strict=True
             )
         }
 

@@ -161,7 +161,7 @@ class MetricsResponse(Contract):
 
 def fields(value: Any) -> JsonValue:
     """A dataclass or contract as JSON."""
-    adapter: TypeAdapter[Any] = TypeAdapter(type(value))
+    adapter: TypeAdapter[Any] = TypeAdapter(cast(Any, type(value)))
     return cast(JsonValue, adapter.dump_python(value, mode="json"))
 
 

@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -286,7 +286,7 @@ def _write_model(
     weights: dict[str, npt.NDArray[np.float32]],
     tokenizer: dict[str, Any],
 ) -> None:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
     _require_digest(info.name, "weights", weights_digest(weights), info.digest)
     tokenizer_data = json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")).encode()
@@ -372,7 +372,7 @@ def _silent(_: str) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Generator[None]:
     """Hold an exclusive lock on `path` across processes; it falls with the process."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -385,7 +385,7 @@ def _write_file(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(file.name, path)
+    Path(file.name).replace(path)
     _sync_folder(path.parent)
 
 

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from runtime.compute.protocol import IntArray
+from runtime.compute.tensors import split
 
 MIN_SHARED = 8
 """Shared prefixes shorter than this are not worth a branch."""
@@ -148,10 +149,10 @@ class PackAttention:
         return causal_mask(own, self._sizes[segment.prefix] + own)
 
     def __call__(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        self, _layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> torch.Tensor:
         qs, ks, vs = (
-            [part.transpose(0, 1)[None] for part in x.split(self._sizes)] for x in (q, k, v)
+            [part.transpose(0, 1)[None] for part in split(x, self._sizes)] for x in (q, k, v)
         )
         parts: list[torch.Tensor] = []
         for index, (segment, mask) in enumerate(zip(self._segments, self._masks, strict=True)):

@@ -65,6 +65,9 @@ class SampleContext:
     call: int = 0
 
 
+NO_CONTEXT = SampleContext()
+
+
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """One sampled sequence: ids [n], and their untempered log-probabilities [n] in nats.
@@ -194,7 +197,7 @@ class Compute(Protocol):
         params: SamplingParams,
         *,
         num_samples: int = 1,
-        context: SampleContext = SampleContext(),
+        context: SampleContext = NO_CONTEXT,
     ) -> list[Sampled]:
         """Sample; `adapter_missing`, `model_unknown`, `prompt_too_long`, `scenario_exhausted`.
 

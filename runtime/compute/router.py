@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from runtime.compute import models
 from runtime.compute.protocol import (
+    NO_CONTEXT,
     AdamParams,
     Datum,
     FloatArray,
@@ -113,16 +114,16 @@ class LocalCompute:
         params: SamplingParams,
         *,
         num_samples: int = 1,
-        context: SampleContext = SampleContext(),
+        context: SampleContext = NO_CONTEXT,
     ) -> list[Sampled]:
         """Sample. Cancelling frees the sequences' place in the batch."""
         if (await self.model(sampler.base_model)).backend == "scripted":
             _refuse_adapter(sampler)
             return await self._scripted.sample(
-                sampler.base_model, prompt, params, num_samples=num_samples, context=context
+                sampler.base_model, params, num_samples=num_samples, context=context
             )
         torch = await self.torch()
-        return await torch.sample(sampler, prompt, params, num_samples=num_samples, context=context)
+        return await torch.sample(sampler, prompt, params, num_samples=num_samples)
 
     async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
         """Log-probability of each token given those before it; the first is NaN."""

@@ -6,6 +6,7 @@ in the batch. Log-probabilities are of the model's own distribution: untempered,
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -57,7 +58,7 @@ def choose(
         for index, (row, param) in enumerate(zip(logits, params, strict=True)):
             chosen[index] = _choose_one(row, param, uniforms[index])
     logprobs = (logits.gather(1, chosen[:, None]) - normalizer)[:, 0]
-    return chosen.tolist(), logprobs.tolist()
+    return cast(list[int], chosen.tolist()), cast(list[float], logprobs.tolist())
 
 
 def _filters(params: SamplingParams) -> bool:

@@ -17,6 +17,7 @@ from runtime.compute.llama import Llama
 from runtime.compute.lora import Lora
 from runtime.compute.packing import Pack, PackAttention, pack
 from runtime.compute.protocol import FloatArray, IntArray
+from runtime.compute.tensors import split, unique
 
 CHUNK_ROWS = 256
 """Rows of logits in memory at once: 50 MB for a vocabulary of 49152."""
@@ -32,7 +33,7 @@ class _LogNormalizer(torch.autograd.Function):
     def forward(ctx: Any, hidden: torch.Tensor, head: Linear) -> torch.Tensor:
         normalizers: list[torch.Tensor] = []
         derivatives: list[torch.Tensor] = []
-        for chunk in hidden.split(CHUNK_ROWS):
+        for chunk in split(hidden, CHUNK_ROWS):
             logits = head(chunk)
             normalizer = logits.logsumexp(-1)
             normalizers.append(normalizer)
@@ -88,8 +89,8 @@ def _target_logprobs(
     model: Llama, hidden: torch.Tensor, rows: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
     """Log-probability of `targets` at `rows` of `hidden`; a shared row is normalised once."""
-    unique, inverse = rows.unique(return_inverse=True)
-    states = hidden[unique]
+    distinct, inverse = unique(rows)
+    states = hidden[distinct]
     normalizer = log_normalizer(states, model.head)
     chosen = (states[inverse] * model.head.weight[targets]).sum(-1)
     return chosen - normalizer[inverse]

@@ -6,13 +6,14 @@ and their provenance is `scripted`.
 """
 
 from functools import cache
+from typing import Any, cast
 
 import anyio.to_thread
 import numpy as np
 from tokenizers import Tokenizer
 
 from runtime.compute import models
-from runtime.compute.protocol import IntArray, SampleContext, Sampled, SamplingParams
+from runtime.compute.protocol import SampleContext, Sampled, SamplingParams
 from specs.errors import Conflict, ErrorCode, ErrorObject
 from specs.model import ModelInfo
 
@@ -27,7 +28,6 @@ class ScriptedCompute:
     async def sample(
         self,
         model: str,
-        prompt: IntArray,
         params: SamplingParams,
         *,
         num_samples: int,
@@ -56,16 +56,15 @@ def _reply(model: str, context: SampleContext, max_tokens: int) -> Sampled:
             next="Add the reply to the scenario and register it again.",
         )
     info = models.model_info(scenario.tokenizer)
-    encoded = _tokenizer(scenario.tokenizer, info.tokenizer_digest).encode(
-        replies[context.call], add_special_tokens=False
-    )
-    tokens = [*encoded.ids, info.stop_tokens[0]]
+    tokenizer = _tokenizer(scenario.tokenizer)
+    encoded: Any = cast(Any, tokenizer).encode(replies[context.call], add_special_tokens=False)
+    tokens = [*cast(list[int], encoded.ids), info.stop_tokens[0]]
     kept = np.array(tokens[:max_tokens], np.int32)
     reason = "stop" if len(tokens) <= max_tokens else "length"
     return Sampled(kept, None, reason, "scripted")
 
 
 @cache
-def _tokenizer(model: str, digest: str) -> Tokenizer:
-    """Loaded once per content: `digest` is part of the key."""
-    return Tokenizer.from_str(models.tokenizer_bytes(model).decode())
+def _tokenizer(model: str) -> Tokenizer:
+    """A model's tokenizer, which is pinned and so loaded once."""
+    return cast(Tokenizer, Tokenizer.from_str(models.tokenizer_bytes(model).decode()))

@@ -11,11 +11,14 @@ operation that has begun completes.
 import argparse
 import logging
 import os
+import signal
 import socket
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import anyio
 import uvicorn
@@ -283,6 +286,8 @@ def main() -> None:
 
 def serve(path: Path, state: Path, *, threads: int = DEFAULT_THREADS) -> None:
     """Serve on the socket `path` until SIGTERM or SIGINT."""
+    # Before uvicorn takes the signal over, and after: it raises it again once it has ended.
+    signal.signal(signal.SIGTERM, _exit)
     app = create_app(LocalCompute(state, threads=threads))
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S)
     with _listen(path) as listening:
@@ -290,6 +295,10 @@ def serve(path: Path, state: Path, *, threads: int = DEFAULT_THREADS) -> None:
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             path.unlink(missing_ok=True)
+
+
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
 
 
 def _listen(path: Path) -> socket.socket:

@@ -35,7 +35,6 @@ from runtime.compute.protocol import (
     Health,
     IntArray,
     Loss,
-    SampleContext,
     Sampled,
     SamplerSpec,
     SamplingParams,
@@ -47,7 +46,7 @@ from runtime.compute.sampling import check_params
 from runtime.compute.scoring import sequence_logprobs
 from runtime.compute.store import Store
 from runtime.compute.trainer import Trainer
-from specs.errors import Conflict, ErrorCode, ErrorObject, InvalidInput, NotFound
+from specs.errors import Conflict, ErrorCode, ErrorObject, InvalidInput, NotFound, Unavailable
 
 DEFAULT_THREADS = 1
 MAX_BATCH = 32
@@ -92,6 +91,7 @@ class TorchCompute:
         self._adapters: OrderedDict[SamplerSpec, Lora] = OrderedDict()
         self._trainers: dict[str, _Live] = {}
         self._created = 0
+        self._closing = False
 
     @property
     def engine(self) -> Engine:
@@ -99,7 +99,8 @@ class TorchCompute:
         return self._engine
 
     async def aclose(self) -> None:
-        """End both threads after the running operation. Not cancelled half way."""
+        """End both threads; a running pass is finished. Not cancelled half way."""
+        self._closing = True
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._engine.close)
             await anyio.to_thread.run_sync(lambda: self._worker.shutdown(cancel_futures=True))
@@ -121,7 +122,6 @@ class TorchCompute:
         params: SamplingParams,
         *,
         num_samples: int = 1,
-        context: SampleContext = SampleContext(),
     ) -> list[Sampled]:
         """Sample. Cancelling frees the sequences' rows at the next step."""
         loaded = await anyio.to_thread.run_sync(self._sampler, sampler)
@@ -180,7 +180,9 @@ class TorchCompute:
         self, trainer: str, data: Sequence[Datum], loss: Loss, *, backward: bool
     ) -> ForwardResult:
         """Forward, and with `backward` add to the accumulated gradient."""
-        return await self._run(trainer, lambda t: t.forward(data, loss, backward=backward))
+        return await self._run(
+            trainer, lambda t: t.forward(data, loss, backward=backward, proceed=self._proceed)
+        )
 
     async def optim_step(self, trainer: str, params: AdamParams) -> Mapping[str, float]:
         """Apply and clear the accumulated gradient."""
@@ -207,6 +209,16 @@ class TorchCompute:
         if queued is None:
             raise _trainer_missing(trainer)
         return await _result(self._worker.submit(run))
+
+    def _proceed(self) -> None:
+        """Abandon a long operation when the process ends."""
+        if self._closing:
+            raise Unavailable(
+                "The compute process is ending; the call changed nothing.",
+                code=ErrorCode.COMPUTE_UNAVAILABLE,
+                object=ErrorObject(type="process", id="compute"),
+                next="Repeat the call when it runs again.",
+            )
 
     def _open(self, init: TrainerInit) -> Trainer:
         model = self._model(init.base_model)

@@ -5,7 +5,7 @@ finite, and an optimizer step checks them before it touches a parameter.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ from runtime.compute.lora import (
 from runtime.compute.packing import Pack, pack
 from runtime.compute.protocol import AdamParams, Datum, FloatArray, ForwardResult, Loss
 from runtime.compute.scoring import pack_logprobs
+from runtime.compute.tensors import split
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.model import LoraSpec
 
@@ -63,7 +64,7 @@ class Trainer:
         self._layout = Layout(model.fused(), lora.rank)
         if parameters is None:
             parameters = self._layout.initial(lora.seed)
-        self._parameters = parameters.requires_grad_()
+        self._parameters: torch.Tensor = parameters.requires_grad_()
         self._optimizer = optimizer or Optimizer(
             torch.zeros(self._layout.size), torch.zeros(self._layout.size)
         )
@@ -99,10 +100,18 @@ class Trainer:
         """Optimizer steps behind the parameters."""
         return self._optimizer.step
 
-    def forward(self, data: Sequence[Datum], loss: Loss, *, backward: bool) -> ForwardResult:
+    def forward(
+        self,
+        data: Sequence[Datum],
+        loss: Loss,
+        *,
+        backward: bool,
+        proceed: Callable[[], None] = lambda: None,
+    ) -> ForwardResult:
         """Log-probabilities and loss; with `backward`, adds to the accumulated gradient.
 
-        Sequences that carry no weight skip the backward pass.
+        Sequences that carry no weight skip the backward pass. `proceed` is called before
+        each pass and may raise to abandon the call, which then changes nothing.
         """
         for index, datum in enumerate(data):
             _check_datum(datum, loss, index, self._model.vocabulary, self._model.context)
@@ -114,6 +123,7 @@ class Trainer:
         for grad in (False, True):
             chosen = [index for index, learns in enumerate(learning) if learns == grad]
             for packed in pack([data[index].tokens for index in chosen], PACK_TOKENS):
+                proceed()
                 members = [chosen[member] for member in packed.members]
                 part = [data[index] for index in members]
                 values, part_loss, part_gradient = self._pass(packed, part, loss, grad=grad)
@@ -142,7 +152,7 @@ class Trainer:
             value = _loss(loss, logprobs, data)
             gradient = torch.autograd.grad(value, self._parameters)[0] if grad else None
         return (
-            [part.numpy().copy() for part in logprobs.detach().split(lengths)],
+            [part.numpy().copy() for part in split(logprobs.detach(), lengths)],
             float(value.detach()),
             gradient,
         )
@@ -154,7 +164,7 @@ class Trainer:
         gradient, self._gradient = self._gradient, None
         if gradient is None:
             gradient = torch.zeros_like(self._parameters)
-        norm = float(gradient.double().norm())
+        norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
         if not math.isfinite(norm):
             raise _not_finite("gradient")
         if 0 < params.grad_clip_norm < norm:
