@@ -10,7 +10,7 @@ import pytest
 from runtime.execution.context import Blocked, RunCancelled
 from specs.errors import ErrorCode, PracticumError, Unavailable
 from specs.plans import BatchShape
-from specs.records import UpdateState
+from specs.records import Trial, UpdateState
 from tests.runtime.learning.bench import Bench, Fate, Killed, training_bench
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
@@ -238,7 +238,8 @@ async def test_a_step_that_is_not_finite_fails_the_update_and_keeps_checkpoints(
 ) -> None:
     ctx = await bench.claim()
     target: Any = ctx.compute
-    forward, seen = target.forward, []
+    forward = target.forward
+    seen: list[str] = []
 
     async def poisoned(trainer: str, data: Any, loss: Any, *, backward: bool) -> Any:
         seen.append(trainer)
@@ -262,13 +263,7 @@ async def test_a_batch_without_variance_is_skipped_and_the_next_stays_on_the_sam
     run_groups = bench.run_groups
 
     async def flat(*args: Any) -> Any:
-        trials = await run_groups(*args)
-        return [
-            trial.model_copy(
-                update={"assessment": trial.assessment.model_copy(update={"reward": 1.0})}
-            )
-            for trial in trials
-        ]
+        return [_rewarded(trial, 1.0) for trial in await run_groups(*args)]
 
     bench.run_groups = flat  # pyright: ignore[reportAttributeAccessIssue]
     await bench.train(ctx)
@@ -277,6 +272,12 @@ async def test_a_batch_without_variance_is_skipped_and_the_next_stays_on_the_sam
     census = next(iter(bench.records.updates.values())).census
     assert census["groups_zero_variance"] == 2
     assert (await bench.compute.health()).trainers_created == 0
+
+
+def _rewarded(trial: Trial, reward: float) -> Trial:
+    assert trial.assessment is not None
+    assessment = trial.assessment.model_copy(update={"reward": reward})
+    return trial.model_copy(update={"assessment": assessment})
 
 
 def _cancelling(ctx: Any, call: Any) -> Any:
