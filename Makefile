@@ -11,6 +11,8 @@ INSTALL = $(UV) pip install --quiet --python $(PYTHON)
 # Workers of pytest; two suit a machine with two cores.
 JOBS ?= 2
 ARGS ?=
+# Seed of every plan of the quickstart.
+SEED ?= 0
 
 export HARBOR_TELEMETRY := 0
 
@@ -20,7 +22,7 @@ help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
 quickstart: .venv/.local ## baseline -> demonstrations -> GRPO -> held-out comparison, offline, in 20 minutes
-	$(PYTHON) -P scripts/quickstart.py $(ARGS)
+	$(PYTHON) -P scripts/quickstart.py --seed $(SEED) $(ARGS)
 
 venv: .venv/.dev ## the development environment in .venv
 

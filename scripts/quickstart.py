@@ -316,7 +316,8 @@ def practicum() -> str:
 
 
 def default_home() -> Path:
-    return Path(os.environ.get("PRACTICUM_HOME") or Path.home() / ".practicum")
+    """`PRACTICUM_HOME`, else a home of its own."""
+    return Path(os.environ.get("PRACTICUM_HOME") or Path.home() / ".practicum-quickstart")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from runtime.client import OperatorClient
 from specs import evidence
 from specs.base import Contract
 from specs.errors import ErrorObject, NotFound
-from specs.interaction import Interaction, SamplingUsed, Seal
+from specs.interaction import BranchReason, Interaction, SamplingUsed, Seal
 from specs.records import Trial
 from tools.context import Context
 from tools.fields import Cursor, Input, Limit, RunRef
@@ -54,7 +54,7 @@ class InteractionView(Contract):
     at: str
     state: str
     span: str
-    """`exact`, `lost`, or `branched(reason)`."""
+    """`root`, `exact`, `branched(reason)` or `lost`."""
     parent: str | None
     sampler: str
     sampling: SamplingUsed
@@ -212,6 +212,8 @@ def _span(call: Interaction) -> str:
     if call.answer is None:
         return "lost"
     branch = call.intent.branch
+    if branch is BranchReason.ROOT:
+        return "root"
     return "exact" if branch is None else f"branched({branch})"
 
 

@@ -21,7 +21,7 @@ NOUNS: Final[dict[str, str]] = {
 
 MODULES: Final[dict[str, tuple[str, ...]]] = {
     STACK: ("tools.stack",),
-    "run": ("tools.run", "tools.run_records", "tools.evidence", "tools.compare"),
+    "run": ("tools.run", "tools.run_records", "tools.evidence", "tools.compare", "tools.verify"),
     "train": ("tools.train",),
     "checkpoint": ("tools.checkpoint",),
     "update": ("tools.update",),
@@ -48,6 +48,7 @@ SUMMARIES: Final[dict[tuple[str, str], str]] = {
     ("run", "result"): "Show the counts and scores of a run",
     ("run", "logs"): "Read worker, setup, harness and verifier logs",
     ("run", "compare"): "Compare two evaluations, paired by task",
+    ("run", "verify"): "Re-derive every recorded invariant of a run",
     ("run", "cancel"): "Cancel a run",
     ("train", "start"): "Start a training or supervised run",
     ("checkpoint", "list"): "List checkpoints, newest first",

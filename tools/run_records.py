@@ -131,7 +131,7 @@ def _updates_text(page: UpdateViewPage) -> str:
             u.contributions,
             u.trained_tokens,
             u.metrics.get("loss"),
-            u.metrics.get("kl_sample_train"),
+            u.metrics.get("kl_sample_train_v1"),
             u.reason,
         )
         for u in page.items

@@ -72,8 +72,11 @@ async def up(context: Context, request: Up) -> StackReport:
 
     Harmless when they run. The stack outlives the terminal; `practicum down` ends it.
     """
-    await _start(context, request.timeout)
-    return await anyio.to_thread.run_sync(control.status, context.home)
+    report = await anyio.to_thread.run_sync(control.status, context.home)
+    if not report.healthy:
+        await _start(context, request.timeout)
+        report = await anyio.to_thread.run_sync(control.status, context.home)
+    return report
 
 
 @operation("stack", "status", READ_LOCAL, text=_report_text)

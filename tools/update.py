@@ -9,7 +9,7 @@ from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput, NotFound
 from specs.records import Contribution, Update
 from tools.context import Context
-from tools.fields import Cli, Cursor, Input, Limit
+from tools.fields import Cli, Cursor, Input, Limit, RunRef
 from tools.paging import cut
 from tools.registry import READ, Traits, operation
 from tools.tables import number, pairs, table
@@ -18,22 +18,19 @@ from tools.views import UpdateView
 UpdateRef = Annotated[
     str, Field(description="Update id; a unique short form will do"), Cli(positional=True)
 ]
-OfRun = Annotated[
-    str, Field(description="Run of the update; a unique short form will do"), Cli(option="--run")
-]
 
 
 class Show(Input):
+    run: RunRef
     update: UpdateRef
-    run: OfRun
     trial: Annotated[str | None, Field(description="Contribution of this trial alone")] = None
     limit: Limit = 50
     cursor: Cursor = None
 
 
 class Resolve(Input):
+    run: RunRef
     update: UpdateRef
-    run: OfRun
     decision: Annotated[
         Literal["applied", "not-applied", "abandon"],
         Field(description="What to take as true"),
