@@ -8,6 +8,7 @@ also has `--home` and `--json`.
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
@@ -20,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from runtime.home import Home
 from runtime.supervisor.parts import code_folder
-from specs.errors import Internal, PracticumError
+from specs.errors import Internal, PracticumError, Problem
 from tools.context import Context
 from tools.failures import report
 from tools.fields import Cli
@@ -58,7 +59,13 @@ def _command(chosen: Operation) -> Callable[..., int]:
         home: Path | None = values.pop("home")
         as_json: bool = values.pop("json")
         given = {name: value for name, value in values.items() if value is not None}
-        return anyio.run(_run, chosen, Home.at(home), given, as_json)
+        try:
+            return anyio.run(_run, chosen, Home.at(home), given, as_json)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect of ours, told like every failure
+            traceback.print_exc()
+            return report(_defect(error), as_json=as_json)
 
     parameters = [_parameter(name, info) for name, info in chosen.input.model_fields.items()]
     parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
@@ -82,12 +89,16 @@ async def _run(chosen: Operation, home: Home, values: dict[str, Any], as_json: b
         result = await call(chosen, context, values)
     except PracticumError as error:
         return report(error.problem, as_json=as_json)
-    except OSError as error:
-        return report(Internal(f"{type(error).__name__}: {error}").problem, as_json=as_json)
     text = result.model_dump_json() if as_json else chosen.text(result)
     if text:
         write(text)
     return exit_status(result)
+
+
+def _defect(error: Exception) -> Problem:
+    return Internal(
+        f"{type(error).__name__}: {error}", next="Report it with the traceback above."
+    ).problem
 
 
 def exit_status(result: BaseModel) -> int:

@@ -34,9 +34,14 @@ def _text(report: VerifyReport) -> str:
             else number(report.max_logprob_difference),
         }
     )
-    rows = [(check.name, check.invariant, check.checked, check.violated) for check in report.checks]
-    found = [f"violated {check.name}: {text}" for check in report.checks for text in check.examples]
-    return "\n".join([head, table(("check", "invariant", "checked", "violated"), rows), *found])
+    rows = [
+        (check.id, check.invariant, check.checked, check.violated, check.skipped or check.promise)
+        for check in report.checks
+    ]
+    found = [f"violated {check.id}: {text}" for check in report.checks for text in check.violations]
+    return "\n".join(
+        [head, table(("check", "invariant", "checked", "violated", "promise"), rows), *found]
+    )
 
 
 @operation("run", "verify", READ_LOCAL, text=_text)
