@@ -1,9 +1,11 @@
 """`python -P -m proxy --home DIR`: serves the proxy on `<home>/run/proxy.sock`."""
 
 import argparse
+import signal
 import socket
 import sys
 from pathlib import Path
+from types import FrameType
 
 import anyio
 
@@ -26,9 +28,14 @@ def main() -> int:
     if lock is None:
         sys.stderr.write(f"Another proxy writes to {home.spool}.\n")
         return 1
+    signal.signal(signal.SIGTERM, _exit)  # uvicorn raises it again once it has drained
     with lock, listen(home.proxy_socket) as listener:
         anyio.run(_serve, home, listener)
     return 0
+
+
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
 
 
 async def _serve(home: Home, listener: socket.socket) -> None:

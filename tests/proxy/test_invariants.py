@@ -72,7 +72,7 @@ class Player:
         if action == "new":
             self.turns = [user(text)]
         elif action == "edit" and len(self.turns) > 1:
-            self.turns[1] = {"role": "assistant", "content": text}
+            self.turns[1:3] = [{"role": "assistant", "content": text}, user(text)]
         elif action == "rewind":
             self.turns = self.turns[: max(1, len(self.turns) // 4 * 2 + 1)]
         elif action == "system":
