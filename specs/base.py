@@ -19,4 +19,5 @@ class Contract(BaseModel):
         serialize_by_alias=True,
         validate_by_name=True,
         validate_by_alias=True,
+        defer_build=True,
     )
