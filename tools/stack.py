@@ -1,5 +1,6 @@
 """The local stack: `up`, `status`, `down`, and the start that other operations cause."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import anyio.to_thread
@@ -9,6 +10,7 @@ from runtime.home import Home
 from runtime.supervisor import control
 from runtime.supervisor.control import StackReport
 from runtime.supervisor.health import answers
+from runtime.supervisor.settings import LEASE, THREADS
 from specs.base import Contract
 from tools.context import Context
 from tools.fields import Duration, Input
@@ -20,6 +22,12 @@ class Up(Input):
     timeout: Annotated[Duration, Field(description="How long to wait for health")] = (
         control.UP_TIMEOUT_SEC
     )
+    threads: Annotated[
+        int | None, Field(ge=1, description="Threads of compute, if this starts it")
+    ] = None
+    lease: Annotated[
+        Duration | None, Field(description="Lease of the worker, if this starts it")
+    ] = None
 
 
 class Down(Input):
@@ -74,14 +82,19 @@ async def up(context: Context, request: Up) -> StackReport:
     """
     report = await anyio.to_thread.run_sync(control.status, context.home)
     if not report.healthy:
-        await _start(context, request.timeout)
+        flags = {THREADS: request.threads, LEASE: request.lease}
+        chosen = {name: str(value) for name, value in flags.items() if value is not None}
+        await _start(context, request.timeout, chosen)
         report = await anyio.to_thread.run_sync(control.status, context.home)
     return report
 
 
 @operation("stack", "status", READ_LOCAL, text=_report_text)
 async def status(context: Context, _: Status) -> StackReport:
-    """Show each process with its health, uptime and restarts. Starts nothing."""
+    """Show each process with its health, uptime and restarts; starts nothing.
+
+    The command exits 1 unless all four are healthy.
+    """
     return await anyio.to_thread.run_sync(control.status, context.home)
 
 
@@ -116,7 +129,7 @@ async def ensure_stack(context: Context) -> None:
     await _start(context, control.UP_TIMEOUT_SEC)
 
 
-async def _start(context: Context, timeout: float) -> None:
+async def _start(context: Context, timeout: float, flags: Mapping[str, str] | None = None) -> None:
     """Start the stack and make the models of this machine known to its gateway.
 
     On cancel the stack goes on starting in the background.
@@ -124,7 +137,7 @@ async def _start(context: Context, timeout: float) -> None:
     from tools.model import register_local_models
 
     await anyio.to_thread.run_sync(
-        lambda: control.up(context.home, timeout=timeout), abandon_on_cancel=True
+        lambda: control.up(context.home, timeout=timeout, flags=flags), abandon_on_cancel=True
     )
     await register_local_models(context)
 

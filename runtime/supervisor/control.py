@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from runtime.home import Home
 from runtime.supervisor.health import healthy
 from runtime.supervisor.parts import PARTS, Part, code_folder
+from runtime.supervisor.settings import read_settings
 from runtime.supervisor.state import (
     PartState,
     PartStatus,
@@ -57,15 +59,27 @@ class StackReport(Contract):
     uptime_sec: float | None
     parts: list[PartReport]
 
+    @property
+    def ok(self) -> bool:
+        """The exit code of `status` follows."""
+        return self.healthy
 
-def up(home: Home, *, timeout: float = UP_TIMEOUT_SEC) -> StackReport:
+
+def up(
+    home: Home, *, timeout: float = UP_TIMEOUT_SEC, flags: Mapping[str, str] | None = None
+) -> StackReport:
     """Start the stack unless it runs, and wait until every part is healthy.
 
+    `flags` are settings by their variables; they change nothing about a stack that runs.
+
     Raises:
+        InvalidInput: the settings are wrong; nothing was started.
         Unavailable: `stack_unavailable` with the end of the log of the part that fails.
     """
     home.create()
-    daemon = None if is_locked(home) else _spawn(home)
+    environment = {**os.environ, **(flags or {})}
+    read_settings(home, environment)
+    daemon = None if is_locked(home) else _spawn(home, environment)
     before = _restarts(home) if daemon is None else {}
     deadline = time.monotonic() + timeout
     while True:
@@ -82,7 +96,7 @@ def up(home: Home, *, timeout: float = UP_TIMEOUT_SEC) -> StackReport:
             name, log = (late.name, Path(late.log)) if late else ("supervisor", home.logs)
             raise _failed(home, name, log, f"is not healthy after {timeout:.0f} s")
         if not report.running and (daemon is None or daemon.poll() == 0):
-            daemon = _spawn(home)
+            daemon = _spawn(home, environment)
         time.sleep(0.05)
 
 
@@ -134,7 +148,7 @@ def not_running(home: Home) -> Unavailable:
     )
 
 
-def _spawn(home: Home) -> "subprocess.Popen[bytes]":
+def _spawn(home: Home, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     """Start the supervisor in a session of its own; it outlives this command."""
     with (home.logs / "supervisor.log").open("ab") as log:
         return subprocess.Popen(
@@ -143,7 +157,7 @@ def _spawn(home: Home) -> "subprocess.Popen[bytes]":
             stdout=log,
             stderr=log,
             cwd=home.root,
-            env={**os.environ, "PYTHONPATH": code_folder()},
+            env={**environment, "PYTHONPATH": code_folder()},
             start_new_session=True,
         )
 

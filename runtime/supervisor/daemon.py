@@ -20,6 +20,7 @@ import anyio.abc
 
 from runtime.home import Home
 from runtime.supervisor.parts import PARTS, Part
+from runtime.supervisor.settings import Settings, read_settings
 from runtime.supervisor.state import (
     PartStatus,
     StackState,
@@ -44,8 +45,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class Supervisor:
     """Keeps the parts of one home alive until it is told to stop."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, settings: Settings) -> None:
         self._home = home
+        self._settings = settings
         self._stopping = anyio.Event()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._state = StackState(
@@ -106,7 +108,7 @@ class Supervisor:
 
     async def _run_once(self, part: Part) -> None:
         """One life of a part, from its start to its end."""
-        process = _spawn(part, self._home)
+        process = _spawn(part, self._home, self._settings)
         self._processes[part.name] = process
         self._update(
             part,
@@ -147,14 +149,14 @@ class Supervisor:
         write_state(self._home, self._state)
 
 
-def _spawn(part: Part, home: Home) -> "subprocess.Popen[bytes]":
+def _spawn(part: Part, home: Home, settings: Settings) -> "subprocess.Popen[bytes]":
     """Start a part in its own group, tied to our life; only the main thread may call this."""
     path = part.log(home)
     if path.exists() and path.stat().st_size > LOG_BYTES:
         path.replace(path.with_suffix(".log.1"))
     with path.open("ab") as log:
         return subprocess.Popen(
-            part.command(home),
+            part.command(home, settings),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -183,13 +185,14 @@ def supervise(home: Home) -> int:
     if lock is None:
         return 0
     with lock:
+        settings = read_settings(home, os.environ)
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         for name in sweep(home):
             say(f"swept {name}")
         say(f"supervising {home.root} as pid {os.getpid()}")
-        anyio.run(Supervisor(home).run)
+        anyio.run(Supervisor(home, settings).run)
         sweep(home)
         say("stopped")
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import runtime
 from runtime.home import Home, Role
+from runtime.supervisor.settings import Settings
 
 _EVERYWHERE = (
     "HOME",
@@ -47,8 +48,9 @@ class Part:
     def log(self, home: Home) -> Path:
         return home.logs / f"{self.name}.log"
 
-    def command(self, home: Home) -> list[str]:
-        return [sys.executable, "-P", "-m", self.module, "--home", str(home.root)]
+    def command(self, home: Home, settings: Settings) -> list[str]:
+        start = [sys.executable, "-P", "-m", self.module, "--home", str(home.root)]
+        return start + settings.arguments(self.name)
 
     def environment(self, source: Mapping[str, str]) -> dict[str, str]:
         """The variables that this process is given, and no others."""

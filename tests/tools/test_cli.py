@@ -136,7 +136,7 @@ def test_a_command_that_may_not_start_the_stack_says_so(cli: Cli) -> None:
 
 def test_status_and_down_need_no_stack(cli: Cli, tmp_path: Path) -> None:
     status = cli("status", "--json", "--home", str(tmp_path / "home"))
-    assert status.returncode == 0
+    assert status.returncode == 1
     assert json.loads(status.stdout)["running"] is False
     assert cli("down", "--home", str(tmp_path / "home")).returncode == 0
 

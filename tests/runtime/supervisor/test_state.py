@@ -1,0 +1,187 @@
+"""The lock, the state file, and what a start sweeps away."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.home import Home, Role
+from runtime.supervisor import control
+from runtime.supervisor.health import answers, healthy
+from runtime.supervisor.parts import PARTS
+from runtime.supervisor.settings import LEASE, THREADS, read_settings
+from runtime.supervisor.state import (
+    PartStatus,
+    StackState,
+    acquire,
+    is_locked,
+    lives,
+    read_state,
+    start_ticks,
+    state_path,
+    sweep,
+    write_state,
+)
+from specs.errors import InvalidInput
+
+
+@pytest.fixture
+def home(short_dir: Path) -> Home:
+    made = Home.at(short_dir / "home")
+    made.create()
+    return made
+
+
+@pytest.fixture
+def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that leads a group of its own, as a part does."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def state_with(part: PartStatus) -> StackState:
+    return StackState(
+        pid=os.getpid(), ticks=None, started_at=0.0, version="0", parts={part.name: part}
+    )
+
+
+def test_one_process_at_a_time_holds_the_lock(home: Home) -> None:
+    assert not is_locked(home)
+    lock = acquire(home)
+    assert lock is not None
+    assert is_locked(home)
+    assert acquire(home, patience=0.05) is None
+    lock.close()
+    assert not is_locked(home)
+
+
+def test_a_home_without_a_run_folder_is_not_locked(short_dir: Path) -> None:
+    assert not is_locked(Home.at(short_dir / "absent"))
+
+
+def test_the_state_file_is_read_back_whole_or_not_at_all(home: Home) -> None:
+    assert read_state(home) is None
+    state = state_with(PartStatus(name="proxy", pid=7, ticks=9, state="running", restarts=2))
+    write_state(home, state)
+    assert read_state(home) == state
+    state_path(home).write_text('{"pid": 1')
+    assert read_state(home) is None
+
+
+def test_a_process_is_known_by_pid_and_start_time(sleeper: "subprocess.Popen[bytes]") -> None:
+    ticks = start_ticks(sleeper.pid)
+    assert ticks is not None
+    assert lives(sleeper.pid, ticks)
+    assert not lives(sleeper.pid, ticks + 1)
+    sleeper.kill()
+    sleeper.wait()
+    assert not lives(sleeper.pid, ticks)
+    assert not lives(None, None)
+
+
+def test_a_start_sweeps_sockets_and_processes_of_a_killed_stack(
+    home: Home, sleeper: "subprocess.Popen[bytes]"
+) -> None:
+    """Invariant 12."""
+    home.gateway_socket.touch()
+    ticks = start_ticks(sleeper.pid)
+    write_state(home, state_with(PartStatus(name="worker", pid=sleeper.pid, ticks=ticks)))
+    swept = sweep(home)
+    assert swept == [f"worker (pid {sleeper.pid})", "gateway.sock"]
+    assert sleeper.wait(10) == -signal.SIGKILL
+    assert not home.gateway_socket.exists()
+    assert sweep(home) == []
+
+
+def test_a_reused_pid_is_left_alone(home: Home, sleeper: "subprocess.Popen[bytes]") -> None:
+    write_state(home, state_with(PartStatus(name="worker", pid=sleeper.pid, ticks=1)))
+    assert sweep(home) == []
+    assert sleeper.poll() is None
+
+
+def test_provider_keys_reach_compute_and_proxy_alone() -> None:
+    """Invariant 13."""
+    source = {
+        "PATH": "/bin",
+        "TINKER_API_KEY": "secret",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "PRACTICUM_MODELS": "/models",
+        "PRACTICUM_HOME": "/elsewhere",
+    }
+    seen = {part.name: part.environment(source) for part in PARTS}
+    for name, variables in seen.items():
+        assert ("TINKER_API_KEY" in variables) == (name in ("compute", "proxy"))
+        assert not {"AWS_SECRET_ACCESS_KEY", "PRACTICUM_HOME"} & variables.keys()
+        assert variables["PRACTICUM_MODELS"] == "/models"
+
+
+def test_settings_come_from_the_environment_before_the_file(home: Home) -> None:
+    worker = next(part for part in PARTS if part.name == "worker")
+    compute = next(part for part in PARTS if part.name == "compute")
+    assert "--lease" not in worker.command(home, read_settings(home, {}))
+    home.config.write_text("[worker]\nlease_sec = 5\n[compute]\nthreads = 3\n")
+    settings = read_settings(home, {LEASE: "7.5"})
+    assert worker.command(home, settings)[-2:] == ["--lease", "7.5"]
+    assert compute.command(home, settings)[-2:] == ["--threads", "3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "says"),
+    [
+        ("[worker]\nleese = 5\n", {}, "unknown key 'leese'"),
+        ("[worker\n", {}, "not valid TOML"),
+        ("[worker]\nlease_sec = -1\n", {}, "/worker/lease_sec"),
+        ("", {THREADS: "many"}, "/compute/threads"),
+    ],
+)
+def test_wrong_settings_are_named_and_start_nothing(
+    home: Home, text: str, variables: dict[str, str], says: str
+) -> None:
+    home.config.write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        control.up(home, flags=variables)
+    assert says in caught.value.problem.detail
+    assert not is_locked(home)
+
+
+def test_nothing_is_healthy_where_nothing_runs(home: Home) -> None:
+    assert not answers(home.gateway_socket)
+    report = control.status(home)
+    assert (report.running, report.healthy, report.ok) == (False, False, False)
+    assert [part.name for part in report.parts] == ["gateway", "compute", "proxy", "worker"]
+    assert not control.down(home)
+
+
+def test_a_worker_is_healthy_once_it_has_lived_a_while(
+    home: Home, sleeper: "subprocess.Popen[bytes]"
+) -> None:
+    worker = next(part for part in PARTS if part.name == "worker")
+    status = PartStatus(
+        name="worker", pid=sleeper.pid, ticks=start_ticks(sleeper.pid), started_at=time.time() - 60
+    )
+    assert healthy(worker, home, status)
+    assert not healthy(worker, home, status.model_copy(update={"started_at": time.time() + 60}))
+    assert not healthy(worker, home, status.model_copy(update={"ticks": 1}))
+
+
+def test_the_end_of_a_log_is_shown(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    assert control.tail(log) == "(no log)"
+    log.write_text("")
+    assert control.tail(log) == "(empty log)"
+    log.write_text("".join(f"{n}\n" for n in range(50_000)))
+    assert control.tail(log, 2) == "49998\n49999"
+
+
+def test_role_keys_are_private(home: Home) -> None:
+    for role in Role:
+        assert (home.secrets / f"{role}.key").stat().st_mode & 0o077 == 0
