@@ -38,7 +38,7 @@ from runtime.execution.workplace import EnvironmentSpec
 from specs.errors import PracticumError
 from specs.records import TrialOutcome
 
-harbor_log.setLevel(logging.WARNING)  # it asks for DEBUG, in every trial
+harbor_log.setLevel(logging.ERROR)  # it logs at DEBUG by itself
 
 AGENT = "runtime.execution.agent:ProfileAgent"
 VERIFIER = "runtime.execution.verifier:BoundedVerifier"

@@ -20,7 +20,7 @@ def stack() -> Generator[Stack]:
     stack = Stack(home)
     try:
         stack.start("gateway", "compute", "proxy", "worker")
-        stack.ready("gateway", "compute", "proxy")
+        stack.ready("gateway", "proxy")
         yield stack
     finally:
         stack.stop()

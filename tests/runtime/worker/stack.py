@@ -23,7 +23,7 @@ from specs.ids import Prefix, new_id
 from specs.run import Run, RunState, Submission
 
 REPOSITORY = Path(__file__).parents[3]
-LEASE_SEC = 3.0
+LEASE_SEC = 8.0
 MODULES = {
     "gateway": "runtime.gateway",
     "compute": "runtime.compute",
@@ -81,12 +81,12 @@ class Stack:
         default_factory=dict[str, "subprocess.Popen[bytes]"]
     )
 
-    def start(self, *parts: str) -> None:
+    def start(self, *parts: str, lease: float = LEASE_SEC) -> None:
         for part in parts:
             with (self.home.logs / f"{part}.log").open("ab") as log:
                 command = [sys.executable, "-P", "-m", MODULES[part], "--home", str(self.home.root)]
                 if part == "worker":
-                    command += ["--lease", str(LEASE_SEC)]
+                    command += ["--lease", str(lease)]
                 self.processes[part] = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -106,7 +106,6 @@ class Stack:
     def ready(self, *parts: str, seconds: float = 40) -> None:
         sockets = {
             "gateway": (self.home.gateway_socket, None),
-            "compute": (self.home.compute_socket, None),
             "proxy": (self.home.proxy_socket, self.home.key(Role.WORKER)),
         }
         deadline = time.monotonic() + seconds
@@ -158,7 +157,7 @@ class Operator:
         submission = Submission(dataset=dataset, actor=actor, plan=plan)
         return (await self.client.start(submission)).run
 
-    async def until(self, run: str, *states: RunState, seconds: float = 50) -> Run:
+    async def until(self, run: str, *states: RunState, seconds: float = 90) -> Run:
         """Wait for a state."""
         current = await self.client.run(run)
         deadline = anyio.current_time() + seconds
@@ -169,7 +168,7 @@ class Operator:
             current = await self.client.run(run)
         return current
 
-    async def end(self, run: str, seconds: float = 50) -> Run:
+    async def end(self, run: str, seconds: float = 90) -> Run:
         """Wait for the end."""
         states = [state for state in RunState if state.terminal]
         return await self.until(run, *states, seconds=seconds)

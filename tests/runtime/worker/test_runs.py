@@ -18,11 +18,13 @@ from tests.runtime.worker.stack import LEASE_SEC, Operator, calling_profile, pro
 pytestmark = [pytest.mark.anyio, pytest.mark.sandbox, pytest.mark.timeout(180)]
 
 
-async def running(marker: str, count: int) -> None:
+async def running(op: Operator, run: str, marker: str, count: int) -> None:
     """Wait until `count` harnesses are at work."""
-    with anyio.fail_after(60):
-        while len(processes_with(marker)) < count:  # noqa: ASYNC110 - another process's doing
-            await anyio.sleep(0.05)
+    deadline = anyio.current_time() + 60
+    while len(processes_with(marker)) < count:
+        told = [(str(e.type), e.data) for e in await op.events(run)]
+        assert anyio.current_time() < deadline, (told, op.stack.log("worker"))
+        await anyio.sleep(0.1)
 
 
 async def test_an_evaluation_goes_from_queued_to_completed(op: Operator, tasks: Bench) -> None:
@@ -80,7 +82,7 @@ async def test_invariant_17_a_killed_worker_is_succeeded_and_leaves_nothing(
         f"case $TASK in */slow) exec -a {marker} sleep 20;; esac", env={"TASK": "${task.name}"}
     )
     run = await op.start(await op.publish(quick, slow), actor, trials_per_task=2)
-    await running(marker, 2)
+    await running(op, run, marker, 2)
     while (await op.client.result(run)).trials_settled < 2:  # noqa: ASYNC110
         await anyio.sleep(0.1)
     op.stack.end("worker")
@@ -109,7 +111,7 @@ async def test_invariant_16_cancelling_reaches_the_sandbox_and_settles_every_rec
         trials_per_task=3,
         resources={"concurrency": 2},
     )
-    await running(marker, 2)
+    await running(op, run, marker, 2)
     await op.client.cancel(run)
     ended = await op.end(run)
     assert ended.state == RunState.CANCELLED
@@ -130,7 +132,7 @@ async def test_invariant_16_a_run_cancelled_while_its_worker_is_dead_is_settled_
     marker = f"dead-{time.time_ns()}"
     dataset = await op.publish(tasks.task("endless", agent=120))
     run = await op.start(dataset, profile(f"exec -a {marker} sleep 300"), trials_per_task=1)
-    await running(marker, 1)
+    await running(op, run, marker, 1)
     op.stack.end("worker")
     await op.client.cancel(run)
     op.stack.start("worker")
@@ -145,7 +147,7 @@ async def test_a_stopped_worker_releases_its_run(op: Operator, tasks: Bench) -> 
     marker = f"stopped-{time.time_ns()}"
     dataset = await op.publish(tasks.task("released", agent=120))
     run = await op.start(dataset, profile(f"exec -a {marker} sleep 8"), trials_per_task=1)
-    await running(marker, 1)
+    await running(op, run, marker, 1)
     assert op.stack.end("worker", signal.SIGTERM) == 0
     assert (await op.client.run(run)).state == RunState.QUEUED
     assert processes_with(marker) == []
@@ -159,15 +161,17 @@ async def test_a_stopped_worker_releases_its_run(op: Operator, tasks: Bench) -> 
 async def test_invariant_17_a_part_that_is_killed_and_comes_back_costs_no_trial(
     op: Operator, tasks: Bench, part: str
 ) -> None:
+    op.stack.end("worker")
+    op.stack.start("worker", lease=60)  # a loaded machine takes long to start a process
     marker = f"{part}-{time.time_ns()}"
     dataset = await op.publish(tasks.task("patient", agent=120))
     run = await op.start(dataset, profile(f"bash -c 'exec -a {marker} sleep 4'"), trials_per_task=2)
-    await running(marker, 2)
+    await running(op, run, marker, 2)
     op.stack.end(part)
     op.stack.start(part)
     op.stack.ready(part)
     ended = await op.end(run)
-    assert (ended.state, ended.claims) == (RunState.COMPLETED, 1)
+    assert (ended.state, ended.claims) == (RunState.COMPLETED, 1), op.stack.log("worker")
     result = await op.client.result(run)
     assert (result.trials_started, result.trials_settled, result.trials_scored) == (2, 2, 2)
 
@@ -191,7 +195,7 @@ async def test_invariant_10_a_worker_that_slept_through_its_lease_changes_nothin
     marker = f"slept-{time.time_ns()}"
     dataset = await op.publish(tasks.task("sleeper", agent=120))
     run = await op.start(dataset, profile(f"exec -a {marker} sleep 300"), trials_per_task=1)
-    await running(marker, 1)
+    await running(op, run, marker, 1)
     process = op.stack.processes["worker"]
     process.send_signal(signal.SIGSTOP)
     async with WorkerClient.at(op.stack.home) as thief:
