@@ -343,6 +343,7 @@ def _tree_digest(root: Path) -> str:
                 content = str(path.readlink()).encode(errors="surrogateescape")
             else:
                 content = path.read_bytes() if stat.S_ISREG(mode) else b""
-            hasher.update(f"{path.relative_to(root)}\0{mode:o}\0".encode(errors="surrogateescape"))
+            relative = os.path.relpath(path, root)
+            hasher.update(f"{relative}\0{mode:o}\0".encode(errors="surrogateescape"))
             hasher.update(hashlib.sha256(content).digest())
     return "sha256:" + hasher.hexdigest()

@@ -83,26 +83,23 @@ async def test_oracle_gets_one_and_nop_gets_zero(state: Path, tmp_path: Path) ->
     assert not any(p.is_dir() for p in (state / "run").iterdir()), "no trial leaves a directory"
 
 
-@pytest.mark.parametrize("declared", ['network_mode = "no-network"', ""])
-async def test_an_agent_with_a_loopback_base_url_is_accepted_without_network(
-    state: Path, tmp_path: Path, declared: str
+@pytest.mark.parametrize(
+    ("baseline", "declared"), [(NetworkMode.NO_NETWORK, True), (NetworkMode.PUBLIC, False)]
+)
+def test_an_agent_with_a_loopback_base_url_runs_without_network(
+    state: Path, tmp_path: Path, baseline: NetworkMode, declared: bool
 ) -> None:
-    task = write_task(tmp_path / "hello", environment=declared)
-    trial = await Trial.create(
-        TrialConfig(
-            task=TaskConfig(path=task),
-            trials_dir=tmp_path / "trials",
-            agent=AgentConfig(
-                name="claude-code", model_name="policy", base_url="http://127.0.0.1:8080"
-            ),
-            environment=EnvironmentConfig(
-                import_path=IMPORT_PATH, kwargs={"state_dir": str(state)}
-            ),
-        )
+    """Harbor adds the host of the agent's base_url to the phase of a no-network task."""
+    loopback = NetworkPolicy(network_mode=NetworkMode.ALLOWLIST, allowed_hosts=["127.0.0.1"])
+    config = {"network_mode": baseline} if declared else {}
+    env = environment(
+        tmp_path,
+        state,
+        policy=NetworkPolicy(network_mode=baseline),
+        options={"phase_network_policies": [loopback] if declared else [NetworkPolicy()]},
+        **config,
     )
-    environment = trial.agent_environment
-    assert isinstance(environment, LocalSandboxEnvironment)
-    assert environment.network == NetworkPlan("none", declared=bool(declared))
+    assert env.network == NetworkPlan("none", declared=declared)
 
 
 async def test_a_separate_verifier_gets_the_artifacts_alone(state: Path, tmp_path: Path) -> None:
