@@ -174,6 +174,8 @@ async def test_invariant_17_a_part_that_is_killed_and_comes_back_costs_no_trial(
     assert (ended.state, ended.claims) == (RunState.COMPLETED, 1), op.stack.log("worker")
     result = await op.client.result(run)
     assert (result.trials_started, result.trials_settled, result.trials_scored) == (2, 2, 2)
+    op.stack.end("worker")
+    op.stack.start("worker")
 
 
 async def test_invariant_16_one_task_that_cannot_run_costs_its_own_trials(
