@@ -3,12 +3,13 @@
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from runtime.gateway import events, lookup, ownership, views
+from runtime.gateway import events, lookup, ownership, pins, views
 from runtime.gateway.lookup import AnyRow
 from runtime.gateway.ownership import Numbered, owned_run
 from runtime.gateway.refusals import conflict, invalid
 from runtime.storage import clock
 from runtime.storage.tables import claims, groups, runs, trials, updates
+from specs.errors import Problem
 from specs.events import EventType
 from specs.ids import Prefix, new_id
 from specs.records import TrialState, UpdateState
@@ -17,8 +18,18 @@ from specs.worker_api import Claim, ClaimRequest, Completion, Heartbeat, Heartbe
 
 
 def claim(connection: Connection, org: str, request: ClaimRequest) -> Claim | None:
-    """Take the oldest run that is queued, or whose worker let its lease run out."""
+    """Take the oldest run that is queued, or whose worker let its lease run out. One whose
+    pins are broken fails instead."""
     now = clock.now(connection)
+    while (row := _claimable(connection, org, now)) is not None:
+        problem = pins.broken(connection, org, views.pinned(row.spec))
+        if problem is None:
+            return _take(connection, org, request, row, now)
+        _fail(connection, org, row, problem)
+    return None
+
+
+def _claimable(connection: Connection, org: str, now: float) -> AnyRow | None:
     lapsed = sa.or_(runs.c.lease_until.is_(None), runs.c.lease_until < now)
     query = (
         sa.select(runs)
@@ -31,10 +42,16 @@ def claim(connection: Connection, org: str, request: ClaimRequest) -> Claim | No
         .limit(1)
         .with_for_update(skip_locked=True)
     )
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    return _take(connection, org, request, row, now)
+    return connection.execute(query).one_or_none()
+
+
+def _fail(connection: Connection, org: str, row: AnyRow, problem: Problem) -> None:
+    if row.claim_id is not None:
+        _end_claim(connection, row.claim_id, "lost")
+    drafts = abandon_open_trials(connection, row.id)
+    drafts.append((EventType.RUN_FAILED, {"code": problem.code.value, "detail": problem.detail}))
+    end_run(connection, row.id, RunState.FAILED, problem.model_dump_json())
+    events.append(connection, org, row.id, drafts)
 
 
 def _take(

@@ -98,7 +98,7 @@ async def running(home: Home) -> AsyncGenerator[Stack]:
     listener = listen(home.gateway_socket)
     async with anyio.create_task_group() as group:
         group.start_soon(server.serve, [listener])
-        while not server.started:
+        while not server.started:  # noqa: ASYNC110 - uvicorn offers no event
             await anyio.sleep(0.01)
         async with (
             OperatorClient.at(home) as operator,
@@ -127,14 +127,14 @@ def model(name: str = "tiny", **changes: Any) -> ModelInfo:
     return base.model_copy(update=changes)
 
 
-def profile(name: str = "acme/solver", **agent: JsonValue) -> dict[str, JsonValue]:
+def profile(**agent: JsonValue) -> dict[str, JsonValue]:
     recipe: dict[str, JsonValue] = {
         "model": "tiny",
         "engine": {"name": "command", "version": "1"},
         "args": ["python3", "agent.py"],
         **agent,
     }
-    return {"schema": "practicum.profile/v1", "name": name, "agent": recipe}
+    return {"schema": "practicum.profile/v1", "name": "acme/solver", "agent": recipe}
 
 
 EVALUATION: dict[str, JsonValue] = {"trials_per_task": 2}
@@ -162,8 +162,8 @@ async def publish(stack: Stack, reference: str = DATASET, names: tuple[str, ...]
     await stack.operator.publish_dataset(Dataset(name=name, version=version, tasks=tuple(tasks)))
 
 
-async def start(stack: Stack, plan: dict[str, JsonValue] | None = None, **agent: JsonValue) -> str:
-    return (await stack.operator.start(submission(plan, **agent))).run
+async def start(stack: Stack, plan: dict[str, JsonValue] | None = None) -> str:
+    return (await stack.operator.start(submission(plan))).run
 
 
 async def expire(stack: Stack, run: str) -> None:
@@ -262,8 +262,8 @@ class Hand:
 
 def settled(trial: str, reward: float | None = 1.0, **changes: Any) -> TrialSettledWrite:
     return TrialSettledWrite(
-        settled=TrialSettled(
-            **{"trial": trial, "outcome": TrialOutcome.COMPLETED, "exit_code": 0, **changes}
+        settled=TrialSettled.model_validate(
+            {"trial": trial, "outcome": TrialOutcome.COMPLETED, "exit_code": 0, **changes}
         ),
         assessment=Assessment(
             id=new_id(Prefix.ASSESSMENT),
@@ -309,7 +309,7 @@ def prepared(sampler: str, batch: int = 0, update: str | None = None) -> UpdateP
 
 def saved_sampler(claim: Claim, adapter: str) -> SamplerSaved:
     base = claim.spec.sampler
-    ref = SamplerRef(**{**base.model_dump(), "id": new_id(Prefix.SAMPLER), "adapter": adapter})
+    ref = base.model_copy(update={"id": new_id(Prefix.SAMPLER), "adapter": adapter})
     return SamplerSaved(sampler=ref)
 
 

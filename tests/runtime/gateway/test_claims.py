@@ -2,13 +2,16 @@
 
 import anyio
 import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
 
+from runtime.storage.tables import documents, runs
 from specs.errors import Conflict, ErrorCode, InvalidInput, NotFound, PracticumError
 from specs.events import EventType
 from specs.ids import Prefix, new_id
 from specs.records import LogPiece, TrialOpen, TrialState
 from specs.run import RunState
-from specs.worker_api import BatchStarted, GroupOpened, LogWritten, TrialOpened
+from specs.worker_api import BatchStarted, GroupOpened, LogWritten, TrialOpened, WriteReply
 from tests.runtime.gateway import stage
 from tests.runtime.gateway.stage import Hand, Stack
 
@@ -91,7 +94,7 @@ async def test_invariant_10_a_repeated_request_is_applied_once(stack: Stack) -> 
     request = hand.request(
         BatchStarted(batch=0, sampler=hand.claim.spec.sampler.id, tasks=names), note()
     )
-    replies = []
+    replies: list[WriteReply] = []
 
     async def send() -> None:
         replies.append(await stack.worker.write(run, request))
@@ -182,7 +185,7 @@ async def test_a_released_run_is_continued_by_any_worker(stack: Stack) -> None:
 
 async def test_invariant_10_completion_is_at_the_final_event_boundary(stack: Stack) -> None:
     await stage.publish(stack)
-    run = await stage.start(stack)
+    await stage.start(stack)
     hand = await Hand.take(stack)
     await hand.batch()
     group = await hand.group()
@@ -247,3 +250,32 @@ async def test_a_trial_refers_only_to_uploaded_objects(stack: Stack) -> None:
     digest = await stack.worker.upload(b"hey")
     await hand.settle(trial, artifacts=({**artifact, "digest": digest},))
     assert await stack.operator.object(digest) == b"hey"
+
+
+@pytest.mark.parametrize("what", ["plan", "dataset"])
+async def test_invariant_14_a_resumed_run_refuses_a_changed_digest(stack: Stack, what: str) -> None:
+    await stage.publish(stack)
+    run = await stage.start(stack)
+    lost = await Hand.take(stack)
+    await lost.batch()
+    trial = await lost.trial(await lost.group())
+    await stage.expire(stack, run)
+
+    def tamper(connection: Connection) -> None:
+        if what == "plan":
+            old = connection.execute(sa.select(runs.c.spec)).scalar_one()
+            new = old.replace(b'"trials_per_task":2', b'"trials_per_task":3')
+            connection.execute(sa.update(runs).values(spec=new))
+        else:
+            old = connection.execute(sa.select(documents.c.content)).scalar_one()
+            new = old.replace(b"acme/two", b"acme/wot")
+            connection.execute(sa.update(documents).values(content=new))
+        assert new != old
+
+    await stack.gateway.database.write(tamper)
+    assert await stack.worker.claim(new_id(Prefix.WORKER), 5) is None
+    ended = await stack.operator.run(run)
+    assert ended.state == RunState.FAILED
+    assert ended.reason is not None
+    assert ended.reason.code == ErrorCode.DIGEST_MISMATCH
+    assert (await stack.operator.trial(trial)).state == TrialState.ABANDONED
