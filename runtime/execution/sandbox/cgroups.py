@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from runtime.execution.sandbox.state import Process, boot_id
+
 CONTROLLERS = ("memory", "cpu", "pids")
 _PERIOD_US = 100_000
 _SWAP = frozenset({"memory.memsw.limit_in_bytes", "memory.swap.max"})
@@ -86,7 +88,7 @@ def plan(name: str, limits: Limits) -> Cgroups:
     }
     return Cgroups(
         limits=limits,
-        directories={c: parent.path / f"practicum-{name}" for c, parent in chosen.items()},
+        directories={c: parent.path / f"{_owner_prefix()}{name}" for c, parent in chosen.items()},
         unified=frozenset(c for c, parent in chosen.items() if parent.unified),
     )
 
@@ -94,6 +96,30 @@ def plan(name: str, limits: Limits) -> Cgroups:
 def available() -> frozenset[str]:
     """Controllers whose limits can be enforced here."""
     return frozenset(_parents())
+
+
+def orphans() -> tuple[str, ...]:
+    """Cgroups of sandboxes whose owner is dead, whatever became of its state folder.
+
+    The owner is in the name: pid namespace, pid and start time. Only owners of this pid
+    namespace can be judged.
+    """
+    found: list[str] = []
+    for folder in {parent.path for parent in _parents().values()}:
+        for path in folder.glob(f"{_namespace_prefix()}*"):
+            pid, started, _ = path.name.removeprefix(_namespace_prefix()).split("-", 2)
+            if not Process(pid=int(pid), started=int(started), boot=boot_id()).alive:
+                found.append(str(path))
+    return tuple(sorted(found))
+
+
+def _namespace_prefix() -> str:
+    return f"practicum-{Path('/proc/self/ns/pid').stat().st_ino}-"
+
+
+def _owner_prefix() -> str:
+    me = Process.of(os.getpid())
+    return f"{_namespace_prefix()}{me.pid}-{me.started}-"
 
 
 def kill_and_remove(paths: tuple[str, ...]) -> list[str]:

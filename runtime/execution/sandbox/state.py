@@ -34,13 +34,13 @@ class Process(Contract):
     @classmethod
     def of(cls, pid: int) -> "Process":
         """The running process `pid`."""
-        return cls(pid=pid, started=_started(pid), boot=_boot_id())
+        return cls(pid=pid, started=_started(pid), boot=boot_id())
 
     @property
     def alive(self) -> bool:
         """Whether exactly this process still runs."""
         try:
-            return self.boot == _boot_id() and self.started == _started(self.pid)
+            return self.boot == boot_id() and self.started == _started(self.pid)
         except (FileNotFoundError, ProcessLookupError):
             return False
 
@@ -149,5 +149,6 @@ def _started(pid: int) -> int:
     return int(text.rpartition(")")[2].split()[19])
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """The kernel's id of this boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -30,14 +30,15 @@ class Swept:
 def sweep(state_dir: Path) -> Swept:
     """Remove what sandboxes of dead owners left under `state_dir`; safe beside live ones.
 
+    Cgroups of dead owners go too when their state folder was deleted meanwhile.
+
     It blocks: call it before the event loop starts, or in a thread.
     """
     swept = Swept()
     run = state_dir / "run"
-    if not run.is_dir():
-        return swept
-    for directory in sorted(run.iterdir()):
+    for directory in sorted(run.iterdir()) if run.is_dir() else ():
         _sweep_one(directory, swept)
+    swept.cgroups += cgroups.kill_and_remove(cgroups.orphans())
     return swept
 
 

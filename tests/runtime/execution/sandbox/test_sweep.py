@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from runtime.execution.sandbox import cgroups
 from runtime.execution.sandbox.sandbox import Sandbox, Settings
 from runtime.execution.sandbox.state import Intent, Process, RunDirectory, read_intent
 from runtime.execution.sandbox.sweep import sweep
@@ -21,6 +22,7 @@ import sys, anyio
 from pathlib import Path
 from runtime.execution.sandbox.base import derive
 from runtime.execution.sandbox.cgroups import Limits
+from runtime.execution.sandbox import cgroups
 from runtime.execution.sandbox.sandbox import Sandbox, Settings
 async def main():
     state = Path(sys.argv[1])
@@ -102,6 +104,23 @@ def test_every_remnant_of_a_dead_owner_is_removed(tmp_path: Path) -> None:
     sweep(tmp_path)
     left = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert left == sorted([f".new-{live.token}-abcd", "kept", "live"])
+
+
+def test_cgroups_go_even_when_the_state_folder_was_deleted(tmp_path: Path) -> None:
+    mine = cgroups.plan("mine", cgroups.Limits(pids=10))
+    if not mine.paths:
+        pytest.skip("no writable cgroups here")
+    me = Process.of(os.getpid())
+    dead = [path.replace(f"-{me.pid}-{me.started}-", f"-{me.pid}-1-") for path in mine.paths]
+    try:
+        mine.create()
+        for path in dead:
+            Path(path).mkdir()
+        assert set(dead) <= set(sweep(tmp_path).cgroups)
+        assert not any(Path(path).exists() for path in dead)
+        assert all(Path(path).exists() for path in mine.paths)
+    finally:
+        cgroups.kill_and_remove(mine.paths)
 
 
 def test_a_process_number_that_was_reused_is_not_the_owner() -> None:
