@@ -156,7 +156,7 @@ class LocalSandboxEnvironment(BaseEnvironment):
         settings = self._settings(self._base)
         self._image = await image.prepare(
             self._definition,
-            settings,
+            replace(settings, host_network=options.allow_public),
             force=force_build,
             run_timeout=min(options.build_timeout_s, self.task_env_config.build_timeout_sec),
         )
