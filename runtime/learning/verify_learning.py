@@ -17,7 +17,7 @@ from runtime.learning.work import Work, pieces
 from specs import canonical
 from specs.errors import InvalidInput, NotFound, PracticumError
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan
-from specs.records import Checkpoint, Contribution, Update, UpdateState
+from specs.records import Checkpoint, Contribution, Trial, Update, UpdateState
 
 PROBE_TOKENS = (1, 2, 3, 4)
 """What a checkpoint's adapter is tried on."""
@@ -42,13 +42,16 @@ async def _check_training(reads: RunReads, snapshot: Snapshot, plan: TrainingPla
     tasks = Finding("batches.tasks", 14, "the tasks of a batch follow from its number")
     contributions = _contribution_check()
     evidence = EvidenceReader(reads)
+    by_batch: dict[int, list[Trial]] = {}
+    for trial in snapshot.counted:
+        by_batch.setdefault(trial.batch, []).append(trial)
     for event in snapshot.of_type("batch.started"):
         batch = int(str(event.data["batch"]))
         names = [task.name for task in batch_tasks(snapshot.run.spec, plan, batch)]
         tasks.equal(f"tasks of batch {batch}", event.data.get("tasks"), names)
     for event in snapshot.of_type("batch.settled"):
         batch = int(str(event.data["batch"]))
-        trials = [trial for trial in snapshot.counted if trial.batch == batch]
+        trials = by_batch.get(batch, [])
         judged = [
             judge(trial, await evidence.read(trial), sampler=trial.sampler, plan=plan)
             for trial in trials

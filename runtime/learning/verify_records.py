@@ -9,7 +9,7 @@ from runtime.learning.snapshot import Snapshot
 from specs import canonical
 from specs.events import Event, EventType
 from specs.plans import EvaluationPlan
-from specs.records import TrialOutcome, TrialState, Update, UpdateState
+from specs.records import Trial, TrialOutcome, TrialState, Update, UpdateState
 from specs.run import RunState
 
 _NO_REWARD_OUTCOMES = (
@@ -64,8 +64,9 @@ def _rows_and_events(snapshot: Snapshot) -> Finding:
         rows.append((EventType(f"update.{state}"), "update", passed))
     for kind, key, names in rows:
         told = Counter(str(event.data.get(key)) for event in snapshot.of_type(kind))
-        for name in {*told, *names}:
-            finding.equal(f"{kind} of {name}", told[name], names.count(name))
+        expected = Counter(names)
+        for name in {*told, *expected}:
+            finding.equal(f"{kind} of {name}", told[name], expected[name])
     rewards = {str(event.data.get("trial")): event for event in snapshot.of_type("trial.settled")}
     for trial in settled:
         event = rewards.get(trial.id)
@@ -80,10 +81,13 @@ def _rows_and_events(snapshot: Snapshot) -> Finding:
 def _slots(snapshot: Snapshot) -> Finding:
     finding = Finding("slots.counted", 16, "every slot has exactly one counted trial")
     ended = snapshot.run.state is RunState.COMPLETED
-    settled = {event.data.get("group") for event in snapshot.of_type("group.settled")}
+    settled = {str(event.data.get("group")) for event in snapshot.of_type("group.settled")}
+    slots: dict[tuple[str, int], list[Trial]] = {}
+    for trial in snapshot.trials:
+        slots.setdefault((trial.group, trial.index), []).append(trial)
     for group in snapshot.groups:
         for index in range(group.size):
-            mine = [t for t in snapshot.trials if (t.group, t.index) == (group.id, index)]
+            mine = slots.get((group.id, index), [])
             counted = sum(trial.counted for trial in mine)
             whole = ended or group.id in settled
             finding.expect(
@@ -174,7 +178,7 @@ def _update_order(snapshot: Snapshot) -> Finding:
     finding = Finding(
         "updates.order", 8, "prepared, then unresolved, then acknowledged; one per batch stands"
     )
-    places = {(event.type, event.data.get("update")): event.seq for event in snapshot.events}
+    places = {(event.type, str(event.data.get("update"))): event.seq for event in snapshot.events}
 
     def place(update: Update, state: UpdateState) -> int | None:
         return places.get((EventType(f"update.{state}"), update.id))
@@ -211,7 +215,8 @@ def _update_chain(snapshot: Snapshot) -> Finding:
         finding.expect(not snapshot.updates, "an evaluation has updates")
         return finding
     state = initial_policy(snapshot.run.spec).state
-    order = {event.data.get("update"): event.seq for event in snapshot.of_type("update.prepared")}
+    prepared = snapshot.of_type(EventType.UPDATE_PREPARED)
+    order = {str(event.data.get("update")): event.seq for event in prepared}
     for update in sorted(snapshot.updates, key=lambda update: order.get(update.id, 0)):
         if update.state is UpdateState.SKIPPED:
             continue

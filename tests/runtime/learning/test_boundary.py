@@ -135,6 +135,26 @@ async def test_a_compute_that_restarts_under_the_worker_costs_one_void_update(
     await whole.compute.aclose()
 
 
+async def test_a_connection_that_breaks_behind_any_call_of_compute_changes_nothing_invariant_8(
+    tmp_path: Path,
+) -> None:
+    whole = await small(tmp_path / "whole")
+    fate = Fate()
+    await whole.train(await whole.claim(fate))
+    await whole.compute.aclose()
+    names = [name for name in dict.fromkeys(fate.calls) if hasattr(whole.compute, name)]
+    for name in names:
+        bench = await small(tmp_path / name)
+        ctx = await bench.claim()
+        target: Any = ctx.compute
+        setattr(target, name, _breaking(target, name))
+        await bench.train(ctx)
+        assert bench.records.states() == whole.records.states(), name
+        assert adapters(bench) == adapters(whole), name
+        assert (await bench.compute.health()).trainers == (), name
+        await bench.compute.aclose()
+
+
 async def test_compute_on_a_new_machine_gets_what_it_lacks_from_the_store(
     tmp_path: Path,
 ) -> None:
@@ -278,6 +298,18 @@ def _rewarded(trial: Trial, reward: float) -> Trial:
     assert trial.assessment is not None
     assessment = trial.assessment.model_copy(update={"reward": reward})
     return trial.model_copy(update={"assessment": assessment})
+
+
+def _breaking(target: Any, name: str) -> Any:
+    """The call takes effect, and its first answer is lost."""
+    call = getattr(target, name)
+
+    async def wrapped(*args: Any, **options: Any) -> Any:
+        delattr(target, name)
+        await call(*args, **options)
+        raise Unavailable("The connection broke.", code=ErrorCode.COMPUTE_UNAVAILABLE)
+
+    return wrapped
 
 
 def _cancelling(ctx: Any, call: Any) -> Any:
