@@ -86,7 +86,7 @@ class Engine:
     def __init__(self, *, threads: int, max_batch: int, prefix_bytes: int) -> None:
         self._threads = threads
         self._max_batch = max_batch
-        self._cache = PrefixCache(prefix_bytes)
+        self.cache = PrefixCache(prefix_bytes)
         self._inbox: queue.SimpleQueue[list[_Sequence] | Callable[[], None] | None] = (
             queue.SimpleQueue()
         )
@@ -99,9 +99,9 @@ class Engine:
         self.prefill_tokens = 0
 
     @property
-    def hit_tokens(self) -> int:
-        """Prompt tokens taken from the prefix cache so far."""
-        return self._cache.hit_tokens
+    def idle(self) -> bool:
+        """Whether no sequence waits or runs, as of the last step."""
+        return not self._lanes and self._inbox.empty()
 
     def submit(
         self, sampler: Sampler, prompt: IntArray, params: SamplingParams, num_samples: int
@@ -166,7 +166,7 @@ class Engine:
             sampler = item[0].request.sampler
             lane = self._lanes.get(sampler.spec)
             if lane is None:
-                lane = _Lane(self, sampler, self._cache, self._max_batch)
+                lane = _Lane(self, sampler, self._max_batch)
                 self._lanes[sampler.spec] = lane
             lane.waiting.extend(item)
 
@@ -174,13 +174,11 @@ class Engine:
 class _Lane:
     """The sequences of one sampler."""
 
-    def __init__(
-        self, engine: Engine, sampler: Sampler, cache: PrefixCache, max_batch: int
-    ) -> None:
+    def __init__(self, engine: Engine, sampler: Sampler, max_batch: int) -> None:
         self._engine = engine
         self._sampler = sampler
         self._model = sampler.model
-        self._cache = cache
+        self._cache = engine.cache
         self._max_batch = max_batch
         self._slab = Slab(sampler.model)
         self.waiting: list[_Sequence] = []

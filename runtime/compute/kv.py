@@ -139,7 +139,7 @@ class PrefixCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._bytes = 0
+        self.bytes = 0
         self._entries: OrderedDict[int, Prefix] = OrderedDict()
         self.hit_tokens = 0
         """Prompt tokens that were not computed again."""
@@ -167,10 +167,10 @@ class PrefixCache:
             if shared == len(entry.tokens):
                 self._drop(entry)
         self._entries[id(prefix)] = prefix
-        self._bytes += prefix.data.nbytes
-        while self._bytes > self._max_bytes:
+        self.bytes += prefix.data.nbytes
+        while self.bytes > self._max_bytes:
             self._drop(next(iter(self._entries.values())))
 
     def _drop(self, entry: Prefix) -> None:
         del self._entries[id(entry)]
-        self._bytes -= entry.data.nbytes
+        self.bytes -= entry.data.nbytes

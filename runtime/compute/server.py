@@ -290,7 +290,7 @@ def serve(path: Path, state: Path, *, threads: int = DEFAULT_THREADS) -> None:
     signal.signal(signal.SIGTERM, _exit)
     app = create_app(LocalCompute(state, threads=threads))
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S)
-    with _listen(path) as listening:
+    with listen(path) as listening:
         try:
             uvicorn.Server(config).run(sockets=[listening])
         finally:
@@ -301,8 +301,11 @@ def _exit(_signal: int, _frame: FrameType | None) -> None:
     sys.exit(0)
 
 
-def _listen(path: Path) -> socket.socket:
-    """Bind `path` for this user alone (uvicorn would open it to all)."""
+def listen(path: Path) -> socket.socket:
+    """Listen on `path` for this user alone (uvicorn would open it to all).
+
+    From here on clients may connect; they wait until the server takes them on.
+    """
     # A socket left by a killed process; the supervisor sees to it that only one runs.
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX)
@@ -311,6 +314,7 @@ def _listen(path: Path) -> socket.socket:
         listening.bind(str(path))
     finally:
         os.umask(before)
+    listening.listen(256)
     return listening
 
 

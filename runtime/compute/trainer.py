@@ -17,6 +17,7 @@ from runtime.compute.lora import (
     ADAPTER_SCHEMA,
     STATE_SCHEMA,
     Layout,
+    Lora,
     adapter_bytes,
     parse_file,
     state_bytes,
@@ -25,6 +26,7 @@ from runtime.compute.packing import Pack, pack
 from runtime.compute.protocol import AdamParams, Datum, FloatArray, ForwardResult, Loss
 from runtime.compute.scoring import pack_logprobs
 from runtime.compute.tensors import split
+from specs.canonical import MAX_SAFE_INTEGER
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.model import LoraSpec
 
@@ -100,6 +102,21 @@ class Trainer:
         """Optimizer steps behind the parameters."""
         return self._optimizer.step
 
+    def parameters(self) -> torch.Tensor:
+        """A copy of the flat parameters."""
+        return self._parameters.detach().clone()
+
+    def gradient(self) -> torch.Tensor:
+        """A copy of the accumulated gradient."""
+        if self._gradient is None:
+            return torch.zeros(self._layout.size)
+        return self._gradient.clone()
+
+    def sampling_lora(self) -> Lora:
+        """The current adapter as the sampler uses it."""
+        with torch.no_grad():
+            return self._layout.pairs(self._parameters, self.lora.alpha / self.lora.rank)
+
     def forward(
         self,
         data: Sequence[Datum],
@@ -132,7 +149,7 @@ class Trainer:
                     gradient = part_gradient if gradient is None else gradient.add_(part_gradient)
                 for index, value in zip(members, values, strict=True):
                     logprobs[index] = value
-        if not math.isfinite(total):
+        if not _usable(total):
             raise _not_finite("loss")
         if gradient is not None:
             if not bool(torch.isfinite(gradient).all()):
@@ -164,8 +181,8 @@ class Trainer:
         gradient, self._gradient = self._gradient, None
         if gradient is None:
             gradient = torch.zeros_like(self._parameters)
-        norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
-        if not math.isfinite(norm):
+        norm = float(gradient.dot(gradient).sqrt())
+        if not _usable(norm):
             raise _not_finite("gradient")
         if 0 < params.grad_clip_norm < norm:
             gradient = gradient * (params.grad_clip_norm / norm)
@@ -256,6 +273,11 @@ def _bad(why: str, pointer: str) -> InvalidInput:
         object=ErrorObject(type="training_call", pointer=pointer),
         next="Correct the arrays; nothing was changed.",
     )
+
+
+def _usable(value: float) -> bool:
+    """Finite, and small enough to be written in canonical JSON."""
+    return abs(value) <= MAX_SAFE_INTEGER
 
 
 def _not_finite(what: str) -> InvalidInput:
