@@ -31,7 +31,7 @@ class Publish(Input):
     folder: Annotated[
         str, Field(description="Folder whose subfolders are Harbor tasks"), Cli(positional=True)
     ]
-    name: As
+    publish_as: As
 
 
 class ListDatasets(Input):
@@ -57,7 +57,7 @@ class Select(Input):
         tuple[str, ...], Field(description="Names to take; * matches anything (may be repeated)")
     ] = ()
     limit: Annotated[int | None, Field(ge=1, description="Take the first so many")] = None
-    publish: Annotated[
+    publish_as: Annotated[
         str | None,
         Field(description="org/name@version to publish the chosen tasks as"),
         Cli(option="--as"),
@@ -131,7 +131,7 @@ async def publish(context: Context, request: Publish) -> Published:
     refused (`version_exists`). On cancel some packages may have been uploaded; nothing is
     published.
     """
-    name, _, version = reference(request.name, "dataset").partition("@")
+    name, _, version = reference(request.publish_as, "dataset").partition("@")
     folders = task_folders(request.folder)
     entries: list[TaskEntry] = []
     async with context.gateway() as gateway:
@@ -185,8 +185,8 @@ async def select(context: Context, request: Select) -> Selected:
                 next=f"See what there is: practicum dataset show {request.dataset}",
             )
         published = None
-        if request.publish is not None:
-            name, _, version = reference(request.publish, "dataset").partition("@")
+        if request.publish_as is not None:
+            name, _, version = reference(request.publish_as, "dataset").partition("@")
             published = await _publish(gateway, name, version, chosen)
     return Selected(
         dataset=request.dataset,
