@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 from pydantic import JsonValue
+from pydantic_core import to_json
 from sqlalchemy import Connection
 
+from runtime.storage.bulk import insert_rows
 from runtime.storage.clock import timestamp
 from runtime.storage.tables import events, runs
 from specs.events import Event, EventPage, EventType
@@ -25,7 +27,7 @@ _LAST = (
     .values(last_event=runs.c.last_event + sa.bindparam("count"))
     .returning(runs.c.last_event)
 )
-_INSERT = sa.insert(events)
+_COLUMNS = ("org_id", "run_id", "seq", "at", "type", "data")
 _AFTER = (
     sa.select(events.c.seq, events.c.at, events.c.type, events.c.data)
     .where(events.c.run_id == sa.bindparam("run"), events.c.seq > sa.bindparam("after"))
@@ -40,20 +42,11 @@ def append(connection: Connection, org: str, run: str, drafts: Sequence[Draft]) 
     if drafts:
         at = timestamp()
         first = last - len(drafts) + 1
-        connection.execute(
-            _INSERT,
-            [
-                {
-                    "org_id": org,
-                    "run_id": run,
-                    "seq": first + offset,
-                    "at": at,
-                    "type": kind.value,
-                    "data": json.dumps(data, separators=(",", ":")),
-                }
-                for offset, (kind, data) in enumerate(drafts)
-            ],
-        )
+        rows = [
+            (org, run, first + offset, at, kind.value, to_json(data).decode())
+            for offset, (kind, data) in enumerate(drafts)
+        ]
+        insert_rows(connection, events, _COLUMNS, rows)
     return last
 
 
