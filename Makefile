@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 
-UV := $(shell command -v uv || echo .tools/uv/bin/uv)
+UV := $(shell command -v uv || echo $(CURDIR)/.tools/uv/bin/uv)
 PYTHON := .venv/bin/python
 INSTALL = $(UV) pip install --quiet --python $(PYTHON)
 # Workers of pytest; two suit a machine with two cores.
@@ -22,7 +22,7 @@ help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
 quickstart: .venv/.local ## baseline -> demonstrations -> GRPO -> held-out comparison, offline, in 20 minutes
-	$(PYTHON) -P scripts/quickstart.py --seed $(SEED) $(ARGS)
+	UV="$(UV)" $(PYTHON) -P scripts/quickstart.py --seed $(SEED) $(ARGS)
 
 venv: .venv/.dev ## the development environment in .venv
 
@@ -61,10 +61,10 @@ clean: ## remove the environment, tools and caches; keeps homes and pulled model
 	rm -rf .venv .tools dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.tools/uv/bin/uv:
+$(CURDIR)/.tools/uv/bin/uv:
 	python3 -m pip install --quiet --disable-pip-version-check --target .tools/uv uv
 
-$(PYTHON): | $(filter .tools/%,$(UV))
+$(PYTHON): | $(filter $(CURDIR)/.tools/%,$(UV))
 	$(UV) venv --quiet --allow-existing --python "$$(cat .python-version)" .venv
 
 .venv/.local: requirements/local.txt pyproject.toml | $(PYTHON)
