@@ -34,11 +34,18 @@ from runtime.execution.workplace import local_workplace
 from runtime.home import Home
 from runtime.worker.drivers import drive
 from specs import canonical
-from specs.errors import Internal, PracticumError, Problem, Unavailable
+from specs.errors import (
+    Internal,
+    InvalidInput,
+    NotFound,
+    PracticumError,
+    Problem,
+    Unavailable,
+)
 from specs.ids import Prefix, new_id
 from specs.operator_api import ModelList
 from specs.profile import Profile
-from specs.worker_api import Claim
+from specs.worker_api import Claim, Completion
 
 DEFAULT_LEASE_SEC = 15.0
 FIRST_POLL_SEC = 0.05
@@ -124,7 +131,11 @@ class Worker:
         """See one claim through to its end."""
         log.info("claimed %s (fence %d)", claim.run, claim.fence)
         try:
-            context = await self._context(claim)
+            try:
+                context = await self._context(claim)
+            except (InvalidInput, NotFound) as error:
+                await self._refuse(claim, error)
+                return
             await self._see_through(context)
         except ClaimLost:
             log.warning("lost the claim on %s", claim.run)
@@ -149,6 +160,20 @@ class Worker:
         context.log(f"claimed by {self.id} with fence {claim.fence}\n")
         await context.flush()
         return context
+
+    async def _refuse(self, claim: Claim, error: PracticumError) -> None:
+        """Fail a run whose pinned profile cannot be used: it was tampered with, or is gone."""
+        log.error("%s cannot begin: %s", claim.run, error)
+        run = await self._client.run(claim.run)
+        completion = Completion(
+            claim=claim.id,
+            fence=claim.fence,
+            sequence=1,
+            outcome="failed",
+            reason=error.problem,
+            last_event=run.last_event,
+        )
+        await self._client.complete(claim.run, completion)
 
     async def _see_through(self, context: RunContext) -> None:
         try:

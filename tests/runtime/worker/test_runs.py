@@ -191,6 +191,25 @@ async def test_invariant_16_one_task_that_cannot_run_costs_its_own_trials(
     assert result.by_task == {"tests/broken": [None], "tests/fine": [1.0]}
 
 
+async def test_a_tampered_profile_is_refused_by_the_worker_that_reads_it(
+    op: Operator, tasks: Bench
+) -> None:
+    dataset = await op.publish(tasks.task("tampered"))
+    op.stack.end("worker")
+    run = await op.start(dataset, profile("echo tampered-with"), trials_per_task=1)
+    digest = (await op.client.run(run)).spec.actor.removeprefix("sha256:")
+    (stored,) = op.stack.home.objects.rglob(f"*{digest[8:]}")
+    content = stored.read_bytes().replace(b"tampered-with", b"tampered_with")
+    stored.chmod(0o600)
+    stored.write_bytes(content)
+    op.stack.start("worker")
+    ended = await op.end(run)
+    assert ended.state == RunState.FAILED
+    assert ended.reason is not None
+    assert ended.reason.code == "digest_mismatch"
+    assert (await op.client.result(run)).trials_started == 0
+
+
 async def test_invariant_10_a_worker_that_slept_through_its_lease_changes_nothing(
     op: Operator, tasks: Bench
 ) -> None:
