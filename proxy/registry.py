@@ -6,7 +6,7 @@ import anyio.to_thread
 from proxy.leases import Leases
 from proxy.spool import MAX_SEGMENT_BYTES, Key, Spool
 from proxy.trials import Trial, open_trial
-from specs.errors import ErrorCode, ErrorObject, Forbidden, Unavailable
+from specs.errors import Conflict, ErrorCode, ErrorObject, Forbidden, Unavailable
 from specs.worker_api import TrialClaims
 
 
@@ -47,9 +47,21 @@ class Registry:
         self.check_open(trial)
         return trial
 
-    def find(self, key: Key) -> Trial | None:
-        """A trial that is open here."""
-        return self._trials.get(key)
+    async def end(self, key: Key, run: str) -> Trial | None:
+        """Accept no call of a trial from now on; the trial, if it is open here.
+
+        An opening that is under way is waited for, so that nobody writes to a segment that
+        is being sealed.
+
+        Raises:
+            Conflict: the trial belongs to another run.
+        """
+        async with self._lock:
+            trial = self._trials.get(key)
+            if trial is not None and trial.run != run:
+                raise other_run(key, trial.run)
+            self.sealed.add(key)
+            return trial
 
     def check_open(self, trial: Trial) -> None:
         """Refuse calls of a trial that ends, or that has filled its share of the disk.
@@ -88,6 +100,15 @@ class Registry:
             ) from error
         self._trials[key] = trial
         return trial
+
+
+def other_run(key: Key, run: str) -> Conflict:
+    """A seal was asked for under the wrong run."""
+    return Conflict(
+        f"The trial belongs to run {run}.",
+        object=ErrorObject(type="trial", id=key.trial),
+        next="Name the run that the trial belongs to.",
+    )
 
 
 def _sealed(key: Key) -> Forbidden:

@@ -15,12 +15,12 @@ import anyio
 import anyio.to_thread
 
 from proxy.gateway import Gateway
-from proxy.registry import Registry
+from proxy.registry import Registry, other_run
 from proxy.spool import Key, Spool
 from proxy.trials import Trial
 from specs import canonical, evidence
 from specs.base import Contract
-from specs.errors import Conflict, ErrorObject, InvalidInput, NotFound, PracticumError
+from specs.errors import InvalidInput, NotFound, PracticumError
 from specs.interaction import Answer, CallState, Failure, Intent, Refusal, Seal, Superseded
 
 GRACE_SEC = 2.0
@@ -66,11 +66,7 @@ class Sealer:
             if record is None:
                 record = await self._make(key, run)
             if record.seal.run != run:
-                raise Conflict(
-                    f"The trial belongs to run {record.seal.run}.",
-                    object=ErrorObject(type="trial", id=key.trial),
-                    next="Name the run that the trial belongs to.",
-                )
+                raise other_run(key, record.seal.run)
             if not record.committed:
                 self._orphans.add(key)
                 await self._publish(key, record)
@@ -132,16 +128,9 @@ class Sealer:
 
     async def _make(self, key: Key, run: str) -> SealRecord:
         """Stop the trial's calls, count, and make the seal durable."""
-        trial = self._registry.find(key)
+        trial = await self._registry.end(key, run)
         if trial is not None:
-            if trial.run != run:
-                raise Conflict(
-                    f"The trial belongs to run {trial.run}.",
-                    object=ErrorObject(type="trial", id=key.trial),
-                    next="Name the run that the trial belongs to.",
-                )
             await self._quiesce(trial)
-        self._registry.sealed.add(key)
         record = await anyio.to_thread.run_sync(self._count, key, run)
         if trial is not None:
             self._registry.close(trial)

@@ -135,6 +135,8 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for torn in folder.glob("*.tmp"):
+            torn.unlink()
         self._wake = threading.Condition()
         self._writes: list[_Write] = []
         self._closed = False

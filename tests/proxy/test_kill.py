@@ -23,7 +23,7 @@ from specs import evidence
 from specs.interaction import CallState
 from tests.proxy.world import Harness, TestGateway, World, echo, user, world
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 6

@@ -164,3 +164,27 @@ async def test_calls_of_many_trials_at_once_are_each_complete(short_dir: Path) -
         for claims in trials:
             seal = (await stack.seal(claims["trial"])).json()
             assert seal["complete"] and seal["states"]["answered"] == 4
+
+
+async def test_a_call_and_a_seal_that_race_after_a_restart_agree(short_dir: Path) -> None:
+    """Whoever is answered is in the sealed object; whoever is not is refused."""
+    async with world(short_dir) as stack:
+        gateway = stack.gateway
+        trials = [gateway.claims() for _ in range(6)]
+        for claims in trials:
+            await stack.harness(**claims).say([user("u")])
+    async with world(short_dir, gateway=gateway, grace=20) as stack:
+        answered: dict[str, bool] = {}
+
+        async def ask(claims: dict[str, object]) -> None:
+            response = await stack.harness(**claims).post([user("v")])
+            assert response.status_code in (200, 403)
+            answered[str(claims["trial"])] = response.status_code == 200
+
+        async with anyio.create_task_group() as tasks:
+            for claims in trials:
+                tasks.start_soon(ask, claims)
+                tasks.start_soon(stack.seal, claims["trial"])
+    for claims in trials:
+        seal = gateway.seals[claims["trial"], 1]
+        assert seal.complete and seal.interactions == 1 + answered[claims["trial"]]
