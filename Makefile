@@ -52,7 +52,7 @@ schemas: .venv/.dev ## export the JSON Schemas of all contracts
 	$(PYTHON) -m specs.export
 
 requirements: .venv/.dev ## renew the hash-pinned requirements from pyproject.toml
-	compile="$(UV) pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.12"
+	compile="$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.12"
 	$$compile pyproject.toml -o requirements/base.txt
 	$$compile pyproject.toml --extra local -o requirements/local.txt
 	$$compile pyproject.toml --extra local --extra tinker --group dev -o requirements/dev.txt
