@@ -6,6 +6,7 @@ with the first call that needs them, so a process that only plays scenarios stay
 server is ready at once.
 """
 
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,8 @@ from specs.model import ModelInfo
 if TYPE_CHECKING:
     from runtime.compute.torch_backend import TorchCompute
 
-DEFAULT_THREADS = 1
+DEFAULT_THREADS = min(4, os.cpu_count() or 1)
+"""Of torch, for sampling and for training each; idle ones sleep (see `torch_backend`)."""
 
 
 class LocalCompute:

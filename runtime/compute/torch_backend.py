@@ -48,7 +48,6 @@ from runtime.compute.store import Store
 from runtime.compute.trainer import Trainer
 from specs.errors import Conflict, ErrorCode, ErrorObject, InvalidInput, NotFound, Unavailable
 
-DEFAULT_THREADS = 1
 MAX_BATCH = 32
 PREFIX_BYTES = 512 << 20
 MAX_ADAPTERS = 8
@@ -74,7 +73,7 @@ class TorchCompute:
         self,
         store: Store,
         *,
-        threads: int = DEFAULT_THREADS,
+        threads: int,
         incarnation: str | None = None,
         max_batch: int = MAX_BATCH,
         prefix_bytes: int = PREFIX_BYTES,
