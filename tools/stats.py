@@ -67,7 +67,11 @@ def t_quantile(probability: float, degrees: float) -> float:
 
 def t_cdf(value: float, degrees: float) -> float:
     """Distribution function of Student's t."""
-    tail = 0.5 * incomplete_beta(degrees / 2, 0.5, degrees / (degrees + value * value))
+    square = value * value
+    if square < degrees:  # near the centre, where the tail's argument would round to 1
+        half = 0.5 * incomplete_beta(0.5, degrees / 2, square / (degrees + square))
+        return 0.5 + math.copysign(half, value)
+    tail = 0.5 * incomplete_beta(degrees / 2, 0.5, degrees / (degrees + square))
     return 1 - tail if value >= 0 else tail
 
 
