@@ -106,6 +106,9 @@ class TrainingPlan(_Plan):
     kind: Literal["training"] = "training"
     num_batches: int = Field(ge=1, le=100_000)
     batch: BatchShape
+    order: Literal["shuffled", "dataset"] = "shuffled"
+    """Which tasks a batch takes: a new permutation of the dataset for each epoch, or the
+    dataset's own order over and over, where its author has laid out what belongs together."""
     optimizer_initialization: Literal["fresh", "resume"] = "fresh"
     loss: Literal["importance_sampling"] = "importance_sampling"
     learning_rate: float = Field(default=1e-4, ge=0, le=1)

@@ -1,6 +1,6 @@
-"""In which order tasks and recorded trials are worked through: fixed by the plan's seed.
+"""In which order tasks and recorded trials are worked through: fixed by the plan.
 
-The order of an epoch sorts by a hash of (seed, epoch, name), so it is a permutation that no
+A shuffled epoch sorts by a hash of (seed, epoch, name), so it is a permutation that no
 library version changes, and any batch's content follows from its number alone: the number is
 the whole cursor of a resumed run.
 """
@@ -38,6 +38,11 @@ def cycled[T](
     return row[start : start + size]
 
 
+def in_turn[T](items: Sequence[T], *, batch: int, size: int) -> list[T]:
+    """Batch number `batch` of `size` items taken in their own order, over and over."""
+    return [items[(batch * size + place) % len(items)] for place in range(size)]
+
+
 def training_plan(spec: RunSpec) -> TrainingPlan:
     """The plan of a training run."""
     if not isinstance(spec.plan, TrainingPlan):
@@ -50,6 +55,7 @@ def training_plan(spec: RunSpec) -> TrainingPlan:
 
 def batch_tasks(spec: RunSpec, plan: TrainingPlan, batch: int) -> list[TaskEntry]:
     """The tasks of one batch, one group each."""
-    return cycled(
-        spec.tasks, lambda task: task.name, seed=plan.seed, batch=batch, size=plan.batch.tasks
-    )
+    size = plan.batch.tasks
+    if plan.order == "dataset":
+        return in_turn(spec.tasks, batch=batch, size=size)
+    return cycled(spec.tasks, lambda task: task.name, seed=plan.seed, batch=batch, size=size)

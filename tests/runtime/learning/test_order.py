@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.learning.order import cycled, permutation
+from runtime.learning.order import cycled, in_turn, permutation
 
 NAMES = ["a", "b", "c", "d", "e"]
 SEEDS = st.integers(0, 2**31)
@@ -30,3 +30,9 @@ def test_batches_cycle_through_all_items_evenly(seed: int, size: int, batches: i
     assert len(row) == size * batches
     for start in range(0, len(row) - len(NAMES) + 1, len(NAMES)):
         assert sorted(row[start : start + len(NAMES)]) == NAMES
+
+
+def test_the_datasets_own_order_is_kept_across_batches() -> None:
+    assert in_turn(NAMES, batch=0, size=2) == ["a", "b"]
+    assert in_turn(NAMES, batch=2, size=2) == ["e", "a"]
+    assert in_turn(NAMES, batch=0, size=7) == [*NAMES, "a", "b"]
