@@ -10,6 +10,7 @@ Cancelling a request's future frees its rows at the next step.
 """
 
 import logging
+import math
 import queue
 import threading
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from runtime.compute.protocol import (
 )
 from runtime.compute.sampling import choose, random_stream
 from runtime.compute.tensors import split
+from specs.errors import ErrorObject, InvalidInput
 
 PREFILL_TOKENS = 512
 """Prompt tokens computed between two decode steps of a lane."""
@@ -76,8 +78,9 @@ class _Sequence:
         return len(self.prompt) - 1
 
     @property
-    def cancelled(self) -> bool:
-        return self.request.future.cancelled()
+    def abandoned(self) -> bool:
+        """Whether nobody waits any more: cancelled, or failed by a sibling."""
+        return self.request.future.done()
 
 
 class Engine:
@@ -191,8 +194,8 @@ class _Lane:
         return not (self.waiting or self._prefilling or self._running)
 
     def turn(self) -> None:
-        """Drop what was cancelled, admit, compute some prompt, decode one step."""
-        self._drop_cancelled()
+        """Drop what was abandoned, admit, compute some prompt, decode one step."""
+        self._drop_abandoned()
         self._admit()
         self._prefill()
         if self._running:
@@ -214,11 +217,11 @@ class _Lane:
         self.waiting, self._prefilling, self._running = [], [], []
         return every
 
-    def _drop_cancelled(self) -> None:
-        self.waiting = [s for s in self.waiting if not s.cancelled]
-        self._prefilling = [s for s in self._prefilling if not s.cancelled]
+    def _drop_abandoned(self) -> None:
+        self.waiting = [s for s in self.waiting if not s.abandoned]
+        self._prefilling = [s for s in self._prefilling if not s.abandoned]
         for row in reversed(range(len(self._running))):
-            if self._running[row].cancelled:
+            if self._running[row].abandoned:
                 self._leave(row)
 
     def _admit(self) -> None:
@@ -312,6 +315,9 @@ class _Lane:
         self._engine.decoded_tokens += len(running)
         for row in reversed(range(len(running))):
             sequence = running[row]
+            if not math.isfinite(logprobs[row]):
+                self._break(row)
+                continue
             sequence.output.append(tokens[row])
             sequence.logprobs.append(logprobs[row])
             if tokens[row] in sequence.params.stop:
@@ -332,11 +338,26 @@ class _Lane:
         if len(done) == len(request.results) and request.future.set_running_or_notify_cancel():
             request.future.set_result(done)
 
+    def _break(self, row: int) -> None:
+        """Fail the request of a row whose distribution is not finite."""
+        future = self._running[row].request.future
+        self._leave(row)
+        if not future.done() and future.set_running_or_notify_cancel():
+            future.set_exception(_not_finite(self._sampler.spec))
+
     def _leave(self, row: int) -> None:
         self._slab.remove(row)
         last = self._running.pop()
         if row < len(self._running):
             self._running[row] = last
+
+
+def _not_finite(spec: SamplerSpec) -> InvalidInput:
+    return InvalidInput(
+        f"{spec.base_model} with adapter {spec.adapter} gives no finite distribution.",
+        object=ErrorObject(type="adapter", id=spec.adapter),
+        next="Sample from an earlier checkpoint; train with a lower learning rate.",
+    )
 
 
 class _PrefillAttention:

@@ -33,7 +33,9 @@ class Slab:
 
     def _empty(self, rows: int, columns: int) -> torch.Tensor:
         shape = (self._model.layers_count, 2, rows * self._heads, columns, self._model.head_dim)
-        return torch.empty(shape)
+        # Zeros, not empty: what lies beyond a row's length is masked, but a NaN left in memory
+        # would pass through the mask.
+        return torch.zeros(shape)
 
     def __len__(self) -> int:
         return len(self._lengths)

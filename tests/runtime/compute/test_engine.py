@@ -10,9 +10,10 @@ import torch
 from runtime.compute import models
 from runtime.compute.engine import Engine, Sampler
 from runtime.compute.llama import Llama
-from runtime.compute.lora import Layout
+from runtime.compute.lora import Layout, Pair
 from runtime.compute.protocol import IntArray, Sampled, SamplerSpec
 from runtime.compute.scoring import sequence_logprobs
+from specs.errors import InvalidInput
 from tests.runtime.compute.samples import TINY, params, prompt
 
 PREFIX_BYTES = 64 << 20
@@ -67,6 +68,22 @@ def test_a_batch_of_ragged_sequences_equals_one_at_a_time(engine: Engine, sample
     batched = [future.result(60)[0] for future in futures]
     assert_same(batched, one_at_a_time(sampler, prompts))
     assert engine.decode_steps < engine.decoded_tokens / 3
+
+
+def test_memory_that_was_never_written_is_never_read(sampler: Sampler) -> None:
+    """Torch fills uninitialised memory with NaN here; every result must stay finite."""
+    torch.use_deterministic_algorithms(True)
+    engine = Engine(threads=1, max_batch=8, prefix_bytes=PREFIX_BYTES)
+    try:
+        prompts = [prompt(n, seed=n) for n in (1, 2, 30, 9)]
+        futures = [engine.submit(sampler, tokens, params(4), 2) for tokens in prompts]
+        for future in futures:
+            for sampled in future.result(60):
+                assert sampled.logprobs is not None
+                assert np.isfinite(sampled.logprobs).all()
+    finally:
+        torch.use_deterministic_algorithms(False)
+        engine.close()
 
 
 def test_returned_logprobs_are_those_of_a_whole_pass(engine: Engine, sampler: Sampler) -> None:
@@ -147,6 +164,16 @@ def test_a_failing_sampler_fails_its_own_requests_alone(engine: Engine, sampler:
     with pytest.raises(IndexError):
         bad.result(60)
     assert len(good.result(60)[0].tokens) == 5
+
+
+def test_a_distribution_that_is_not_finite_fails_the_call(engine: Engine, sampler: Sampler) -> None:
+    """Never a token drawn from NaN (invariant 1: what was sampled is what is recorded)."""
+    assert sampler.lora is not None
+    broken = [Pair(pair.a * float("nan"), pair.b_t) for pair in sampler.lora]
+    lost = Sampler(SamplerSpec(TINY, "nan"), sampler.model, broken)
+    with pytest.raises(InvalidInput, match="no finite distribution"):
+        engine.submit(lost, prompt(10), params(5), 3).result(60)
+    assert len(engine.submit(sampler, prompt(10), params(5), 1).result(60)) == 1
 
 
 def test_closing_cancels_what_is_unfinished(sampler: Sampler) -> None:

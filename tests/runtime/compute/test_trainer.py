@@ -55,10 +55,11 @@ def test_a_shared_prompt_is_computed_once() -> None:
     assert len(packed.tokens) == 100 + 8 * 10
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
-def test_packed_logprobs_equal_those_of_each_sequence_alone(data: st.DataObject) -> None:
-    model = Llama(models.model_path(TINY))
+def test_packed_logprobs_equal_those_of_each_sequence_alone(
+    model: Llama, data: st.DataObject
+) -> None:
     common = prompt(data.draw(st.integers(1, 60)))
     tails = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
     tokens = [np.concatenate((common, prompt(n, seed=i + 1))) for i, n in enumerate(tails)]
