@@ -11,9 +11,10 @@ import anyio
 
 from proxy.app import Settings
 from proxy.log import configure
-from proxy.server import listen, own, server
+from proxy.server import LOCK_WAIT_SEC, server
 from runtime.client import ProxyClient
 from runtime.compute.client import HttpCompute
+from runtime.exclusive import acquire, listen
 from runtime.home import Home, Role
 
 
@@ -24,7 +25,7 @@ def main() -> int:
     home = Home.at(parser.parse_args().home)
     configure()
     home.create()
-    lock = own(home.spool)
+    lock = acquire(home.spool / ".lock", LOCK_WAIT_SEC)
     if lock is None:
         sys.stderr.write(f"Another proxy writes to {home.spool}.\n")
         return 1

@@ -1,12 +1,5 @@
 """Serving the application on a Unix socket of the proxy's own, mode 0600."""
 
-import fcntl
-import os
-import socket
-import time
-from pathlib import Path
-from typing import IO
-
 import uvicorn
 
 from proxy.app import Settings, create_app
@@ -28,32 +21,3 @@ def server(settings: Settings) -> uvicorn.Server:
         timeout_graceful_shutdown=SHUTDOWN_SEC,
     )
     return uvicorn.Server(config)
-
-
-def listen(path: Path) -> socket.socket:
-    """A Unix socket that this user alone may connect to; a dead one there is replaced."""
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
-    listener.setblocking(False)
-    return listener
-
-
-def own(spool: Path) -> IO[str] | None:
-    """The lock of a spool's only writer, or None if another process keeps it. Blocks."""
-    file = (spool / ".lock").open("w")
-    deadline = time.monotonic() + LOCK_WAIT_SEC
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                file.close()
-                return None
-            time.sleep(0.05)
-        else:
-            return file

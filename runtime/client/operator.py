@@ -1,47 +1,24 @@
 """The operator's client: everything that tools, CLI and MCP do to the gateway."""
 
-from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
-from runtime.client.reads import ReadClient, Verified
-from runtime.client.transport import Transport
-from runtime.home import Home, Role
+from runtime.client.reads import Verified
+from runtime.client.roles import ModelAnnouncer
+from runtime.home import Role
 from specs.dataset import Dataset
-from specs.operator_api import ModelList, ProfilePublish, Published, Resolve, Started
+from specs.operator_api import ProfilePublish, Published, Resolve, Started
 from specs.records import Update
 from specs.run import Admission, Run, Submission
 
 __all__ = ["OperatorClient", "Verified"]
 
 
-class OperatorClient(ReadClient):
+class OperatorClient(ModelAnnouncer):
     """Reads of every role, and what changes runs and published documents."""
 
-    @classmethod
-    def at(cls, home: Home, *, patience: float = 1.0) -> Self:
-        """The client of a local stack."""
-        return cls.connect(home.gateway_socket, home.key(Role.OPERATOR), patience=patience)
-
-    @classmethod
-    def connect(cls, socket: Path, key: str, *, patience: float = 1.0) -> Self:
-        """The client behind an explicit socket and key."""
-        return cls(Transport(socket, key, patience=patience))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.transport.close()
-
-    async def put_models(self, models: ModelList) -> ModelList:
-        """Make models known; merged by name."""
-        return await self.transport.call("PUT", "/v1/models", ModelList, body=models)
+    role = Role.OPERATOR
+    patience = 1.0
+    """A person or an agent would rather know."""
 
     async def publish_dataset(self, dataset: Dataset) -> Published:
         """Publish a dataset whose task packages have been uploaded.

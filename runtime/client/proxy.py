@@ -1,43 +1,21 @@
 """The proxy's client: samplers, renewals, evidence, and the keys that verify trial tokens."""
 
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
-from runtime.client.reads import ReadClient
-from runtime.client.transport import Transport
-from runtime.home import Home, Role
+from runtime.client.roles import RoleClient
+from runtime.home import Role
 from specs import canonical
 from specs.interaction import Seal
 from specs.records import Trial
 from specs.worker_api import EvidenceCommit, RenewalReply, RenewalRequest
 
-PATIENCE = 15.0
 
-
-class ProxyClient(ReadClient):
+class ProxyClient(RoleClient):
     """What the proxy asks of the gateway."""
 
-    @classmethod
-    def at(cls, home: Home, *, patience: float = PATIENCE) -> Self:
-        """The client of a local stack."""
-        return cls.connect(home.gateway_socket, home.key(Role.PROXY), patience=patience)
-
-    @classmethod
-    def connect(cls, socket: Path, key: str, *, patience: float = PATIENCE) -> Self:
-        """The client behind an explicit socket and key."""
-        return cls(Transport(socket, key, patience=patience))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.transport.close()
+    role = Role.PROXY
+    patience = 15.0
+    """The proxy rides out a restart of the gateway."""
 
     async def renew(self, trials: dict[str, int]) -> RenewalReply:
         """Which of the trials (id → fence) may go on for another lease."""

@@ -5,14 +5,8 @@ unknown (connection lost, cancelled) again under the same number before any othe
 then applies it once (invariant 10).
 """
 
-from pathlib import Path
-from types import TracebackType
-from typing import Self
-
-from runtime.client.reads import ReadClient
-from runtime.client.transport import Transport
-from runtime.home import Home, Role
-from specs.operator_api import ModelList
+from runtime.client.roles import ModelAnnouncer
+from runtime.home import Role
 from specs.run import Run
 from specs.worker_api import (
     Claim,
@@ -27,37 +21,13 @@ from specs.worker_api import (
     WriteRequest,
 )
 
-PATIENCE = 15.0
-"""Seconds for which a worker rides out a restart of the gateway."""
 
-
-class WorkerClient(ReadClient):
+class WorkerClient(ModelAnnouncer):
     """Claims runs and records what becomes of them."""
 
-    @classmethod
-    def at(cls, home: Home, *, patience: float = PATIENCE) -> Self:
-        """The client of a local stack."""
-        return cls.connect(home.gateway_socket, home.key(Role.WORKER), patience=patience)
-
-    @classmethod
-    def connect(cls, socket: Path, key: str, *, patience: float = PATIENCE) -> Self:
-        """The client behind an explicit socket and key."""
-        return cls(Transport(socket, key, patience=patience))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.transport.close()
-
-    async def put_models(self, models: ModelList) -> ModelList:
-        """Make models known; merged by name."""
-        return await self.transport.call("PUT", "/v1/models", ModelList, body=models)
+    role = Role.WORKER
+    patience = 15.0
+    """A worker rides out a restart of the gateway."""
 
     async def claim(self, worker: str, lease_sec: float) -> Claim | None:
         """Take a run that is queued or whose worker died; None when there is none.

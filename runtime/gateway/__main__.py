@@ -5,17 +5,15 @@ polls first, then drains what was begun.
 """
 
 import argparse
-import fcntl
 import logging
-import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
+from runtime.exclusive import acquire, listen
 from runtime.gateway.app import create_app
 from runtime.gateway.context import Wakeups
 from runtime.home import Home
@@ -45,11 +43,10 @@ def main() -> None:
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
     signal.signal(signal.SIGTERM, _exit)  # uvicorn raises it again once it has drained
     home.create()
-    with (home.run / "gateway.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.exit(f"another gateway serves {home.root}")
+    lock = acquire(home.run / "gateway.lock", patience=0)
+    if lock is None:
+        sys.exit(f"another gateway serves {home.root}")
+    with lock:
         _serve(home)
 
 
@@ -73,19 +70,6 @@ def _serve(home: Home) -> None:
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:
     sys.exit(0)
-
-
-def listen(path: Path) -> socket.socket:
-    """A listening Unix socket that only its owner can open; a stale one is replaced."""
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
-    listener.listen(BACKLOG)
-    return listener
 
 
 if __name__ == "__main__":

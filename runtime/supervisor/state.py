@@ -9,13 +9,13 @@ import fcntl
 import os
 import signal
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Literal
 
 from pydantic import ValidationError
 
+from runtime import exclusive
 from runtime.home import Home
 from specs.base import Contract
 
@@ -60,18 +60,7 @@ def acquire(home: Home, patience: float = 2.0) -> IO[str] | None:
 
     `status` asks by taking the lock for an instant, hence the patience.
     """
-    file = lock_path(home).open("a")
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                file.close()
-                return None
-            time.sleep(0.02)
-        else:
-            return file
+    return exclusive.acquire(lock_path(home), patience)
 
 
 def is_locked(home: Home) -> bool:

@@ -4,13 +4,12 @@ A home has one worker at a time: a lock on a file that the kernel releases with 
 Whoever holds it may take everything in the work folder for left over.
 """
 
-import fcntl
 import logging
 import shutil
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from runtime.exclusive import acquire
 from runtime.execution.sandbox.sweep import sweep
 from runtime.execution.workplace import Places
 from runtime.home import Home
@@ -33,16 +32,10 @@ def alone(home: Home) -> Generator[None]:
         Busy: another one still lives after `LOCK_SEC`.
     """
     path = home.run / "worker.lock"
-    deadline = time.monotonic() + LOCK_SEC
-    with path.open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise Busy(f"Another worker holds {path}; stop it first.") from None
-                time.sleep(0.05)
+    lock = acquire(path, LOCK_SEC)
+    if lock is None:
+        raise Busy(f"Another worker holds {path}; stop it first.")
+    with lock:
         yield
 
 

@@ -13,8 +13,9 @@ import anyio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from proxy.app import Settings
-from proxy.server import listen, server
+from proxy.server import server
 from runtime.compute.protocol import IntArray, SampleContext, Sampled, SamplerSpec, SamplingParams
+from runtime.exclusive import listen
 from specs.run import SamplerRef
 from tests.proxy.world import WORKER_KEY, Dice, TestGateway
 

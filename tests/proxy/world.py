@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import OKPAlgorithm
 
 from proxy.app import Settings
-from proxy.server import listen, server
+from proxy.server import server
 from runtime.compute.protocol import (
     IntArray,
     SampleContext,
@@ -31,6 +31,7 @@ from runtime.compute.protocol import (
     SamplingParams,
 )
 from runtime.compute.tiny import tiny_tokenizer
+from runtime.exclusive import listen
 from specs import canonical, evidence
 from specs.errors import ErrorCode, NotFound, Unavailable
 from specs.ids import Prefix, new_id

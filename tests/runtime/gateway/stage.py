@@ -13,7 +13,7 @@ import uvicorn
 from pydantic import JsonValue
 
 from runtime.client import OperatorClient, ProxyClient, WorkerClient
-from runtime.gateway.__main__ import listen
+from runtime.exclusive import listen
 from runtime.gateway.app import create_app
 from runtime.gateway.context import Gateway, Wakeups
 from runtime.home import Home
