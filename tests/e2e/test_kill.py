@@ -66,8 +66,10 @@ def _leftovers(stack: Stack) -> list[str]:
     mounts = [
         line for line in Path("/proc/mounts").read_text().splitlines() if str(stack.home) in line
     ]
-    runs = [str(path) for path in (stack.home / "work").glob("**/run/*") if path.is_dir()]
-    return mounts + runs
+    work = stack.home / "work"
+    runs = [str(path) for place in ("sandboxes/run", "trials") for path in (work / place).glob("*")]
+    groups = [str(path) for path in Path("/sys/fs/cgroup").glob("*/*practicum*")]
+    return mounts + runs + groups
 
 
 def test_a_killed_training_run_completes_with_the_counts_of_an_uninterrupted_one(
@@ -89,7 +91,8 @@ def test_a_killed_training_run_completes_with_the_counts_of_an_uninterrupted_one
         assert stack.run("up").code == 0
         ends.append(str(_wait(stack, run)["state"]))
         assert _counts(stack, run) == expected, run
-        assert stack.run("run", "verify", run, timeout=300).code == 0
+        verified = stack.run("run", "verify", run, timeout=300)
+        assert verified.code == 0, verified.out
     assert ends == ["completed"] * ROUNDS
     assert stack.run("down").code == 0
     assert not stack.processes()
