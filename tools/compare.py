@@ -232,6 +232,12 @@ def _families(
     return rows
 
 
+def _some(versions: list[str]) -> str:
+    """The first few of a list that may be as long as the dataset."""
+    named = ", ".join(versions[:3]) or "none"
+    return f"{named} and {len(versions) - 3} more" if len(versions) > 3 else named
+
+
 def _caveats(runs: list[Run], results: list[RunResult], recipe: list[Difference]) -> dict[str, str]:
     first, second = runs
     environments = [set(result.environment_versions) for result in results]
@@ -240,9 +246,12 @@ def _caveats(runs: list[Run], results: list[RunResult], recipe: list[Difference]
     if first.spec.dataset_digest != second.spec.dataset_digest:
         found["dataset"] = f"the datasets differ: {first.dataset} and {second.dataset}"
     if environments[0] != environments[1]:
+        first_only, second_only = (
+            sorted(environments[side] - environments[1 - side]) for side in (0, 1)
+        )
         found["environment"] = (
-            f"the environment versions differ: {', '.join(sorted(environments[0])) or 'none'}"
-            f" and {', '.join(sorted(environments[1])) or 'none'}"
+            f"the environment versions differ: {_some(first_only)} only in the first,"
+            f" {_some(second_only)} only in the second"
         )
     if plans[0] != plans[1]:
         found["plan"] = "the plans differ in more than their seed"

@@ -161,7 +161,7 @@ def _result_text(result: RunResult) -> str:
             "prompt tokens": result.prompt_tokens,
             "output tokens": result.output_tokens,
             "seconds": result.seconds,
-            "environments": result.environment_versions,
+            "environment versions": len(result.environment_versions),
         }
     )
     families = list(result.by_family.items())
