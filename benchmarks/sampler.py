@@ -16,7 +16,8 @@ import anyio
 import numpy as np
 
 from runtime.compute.protocol import IntArray, SamplerSpec, SamplingParams
-from runtime.compute.router import DEFAULT_THREADS, LocalCompute
+from runtime.compute.router import LocalCompute
+from runtime.compute.threads import Threads
 
 CONCURRENCY = (1, 8, 16)
 
@@ -67,7 +68,9 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = anyio.run(run, arguments.model, arguments.tokens, arguments.prompt)
     baseline = float(rows[0]["tokens_per_s"])
-    print(f"{arguments.model}, {DEFAULT_THREADS} threads, {arguments.tokens} tokens per call")
+    print(
+        f"{arguments.model}, {Threads.choose().sample} threads, {arguments.tokens} tokens per call"
+    )
     for row in rows:
         rate = float(row["tokens_per_s"])
         row["times_one_at_a_time"] = rate / baseline

@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from runtime.compute.router import DEFAULT_THREADS
 from runtime.compute.server import serve
 from runtime.home import Home
 
@@ -12,7 +11,12 @@ def main() -> None:
     """Run until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="compute", description=__doc__)
     parser.add_argument("--home", type=Path, default=None, help="home folder of the stack")
-    parser.add_argument("--threads", type=int, default=DEFAULT_THREADS)
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=None,
+        help="of torch, for both kinds of work; else see `threads`",
+    )
     arguments = parser.parse_args()
     home = Home.at(arguments.home)
     home.create()

@@ -6,7 +6,6 @@ with the first call that needs them, so a process that only plays scenarios stay
 server is ready at once.
 """
 
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,22 +35,20 @@ from runtime.compute.protocol import (
 )
 from runtime.compute.scripted import ScriptedCompute
 from runtime.compute.store import Store
+from runtime.compute.threads import Threads
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.model import ModelInfo
 
 if TYPE_CHECKING:
     from runtime.compute.torch_backend import TorchCompute
 
-DEFAULT_THREADS = min(4, os.cpu_count() or 1)
-"""Of torch, for sampling and for training each; idle ones sleep (see `torch_backend`)."""
-
 
 class LocalCompute:
     """Implements `Compute`. Use as an async context manager, or call `aclose`."""
 
-    def __init__(self, state_folder: Path, *, threads: int = DEFAULT_THREADS) -> None:
+    def __init__(self, state_folder: Path, *, threads: int | None = None) -> None:
         self._store = Store(state_folder)
-        self._threads = threads
+        self._threads = Threads.choose(threads)
         self._incarnation = secrets.token_hex(16)
         self._scripted = ScriptedCompute()
         self._torch: TorchCompute | None = None
@@ -92,7 +89,7 @@ class LocalCompute:
         return Health(
             incarnation=self._incarnation,
             backend="torch",
-            threads=self._threads,
+            threads=self._threads.train,
             trainers=(),
             trainers_created=0,
         )

@@ -29,7 +29,7 @@ from starlette.routing import Route
 
 from runtime.compute import messages as m
 from runtime.compute.protocol import Compute
-from runtime.compute.router import DEFAULT_THREADS, LocalCompute
+from runtime.compute.router import LocalCompute
 from runtime.compute.wire import MEDIA_TYPE, Message, Writer, decode, encode
 from specs.errors import ErrorCode, ErrorObject, Internal, InvalidInput, PracticumError
 
@@ -279,12 +279,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="runtime.compute.server", description=__doc__)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--state", type=Path, required=True)
-    parser.add_argument("--threads", type=int, default=DEFAULT_THREADS)
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=None,
+        help="of torch, for both kinds of work; else see `threads`",
+    )
     arguments = parser.parse_args()
     serve(arguments.socket, arguments.state, threads=arguments.threads)
 
 
-def serve(path: Path, state: Path, *, threads: int = DEFAULT_THREADS) -> None:
+def serve(path: Path, state: Path, *, threads: int | None = None) -> None:
     """Serve on the socket `path` until SIGTERM or SIGINT."""
     # Before uvicorn takes the signal over, and after: it raises it again once it has ended.
     signal.signal(signal.SIGTERM, _exit)

@@ -45,6 +45,7 @@ from runtime.compute.protocol import (
 from runtime.compute.sampling import check_params
 from runtime.compute.scoring import sequence_logprobs
 from runtime.compute.store import Store
+from runtime.compute.threads import Threads
 from runtime.compute.trainer import Trainer
 from specs.errors import Conflict, ErrorCode, ErrorObject, InvalidInput, NotFound, Unavailable
 
@@ -73,7 +74,7 @@ class TorchCompute:
         self,
         store: Store,
         *,
-        threads: int,
+        threads: Threads,
         incarnation: str | None = None,
         max_batch: int = MAX_BATCH,
         prefix_bytes: int = PREFIX_BYTES,
@@ -81,9 +82,14 @@ class TorchCompute:
         self._store = store
         self._threads = threads
         self._incarnation = incarnation or secrets.token_hex(16)
-        self._engine = Engine(threads=threads, max_batch=max_batch, prefix_bytes=prefix_bytes)
+        self._engine = Engine(
+            threads=threads.sample, max_batch=max_batch, prefix_bytes=prefix_bytes
+        )
         self._worker = ThreadPoolExecutor(
-            1, thread_name_prefix="trainer", initializer=torch.set_num_threads, initargs=(threads,)
+            1,
+            thread_name_prefix="trainer",
+            initializer=torch.set_num_threads,
+            initargs=(threads.train,),
         )
         self._loading = threading.Lock()
         self._models: dict[str, Llama] = {}
@@ -109,7 +115,7 @@ class TorchCompute:
         return Health(
             incarnation=self._incarnation,
             backend="torch",
-            threads=self._threads,
+            threads=self._threads.train,
             trainers=tuple(self._trainers),
             trainers_created=self._created,
         )

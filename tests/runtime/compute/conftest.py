@@ -4,6 +4,7 @@
 a real HTTP server on a Unix socket.
 """
 
+import os
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -11,6 +12,10 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+
+# Read when torch is imported, which the modules below do not do: see `torch_backend`.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 from runtime.compute import models
 from runtime.compute.client import HttpCompute
