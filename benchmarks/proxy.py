@@ -30,7 +30,7 @@ from starlette.routing import Route
 from proxy.codec import Codec
 from proxy.families.chatml import ChatML
 from proxy.messages import Message, Text
-from proxy.server import listen
+from runtime.exclusive import listen
 from tests.proxy.world import TOKENIZER, Dice, user, world
 
 type Result = dict[str, float]
