@@ -1,8 +1,8 @@
 """Log-probabilities of targets, and their gradient, with bounded memory.
 
-The vocabulary is large and the hidden state small, so logits are never kept: a row's
-log-normaliser is computed chunk by chunk and, where a gradient is wanted, its derivative
-(softmax · head, of hidden size) is kept in place of the logits. Rows without a gradient skip
+The vocabulary is large and the hidden state small, so logits are never kept: they are computed
+chunk by chunk and, where a gradient is wanted, the derivative of a row's log-normaliser
+(softmax · head, of hidden size) is kept in their place. Rows without a gradient skip
 that work.
 """
 
@@ -26,33 +26,43 @@ RECOMPUTE_TOKENS = 1024
 """Longer packs recompute layers in the backward pass, to bound memory."""
 
 
-class _LogNormalizer(torch.autograd.Function):
-    """log Σ exp(h · head) per row of h, saving the derivative instead of the logits."""
+class _TargetLogprobs(torch.autograd.Function):
+    """log p(target) for pairs of a row of `hidden` and a target.
+
+    The target's logit is taken from the same product as the normaliser, so that rounding
+    cancels where the target is likely, and equals what the sampler computes.
+    """
 
     @staticmethod
-    def forward(ctx: Any, hidden: torch.Tensor, head: Linear) -> torch.Tensor:
-        normalizers: list[torch.Tensor] = []
+    def forward(
+        ctx: Any, hidden: torch.Tensor, head: Linear, rows: torch.Tensor, targets: torch.Tensor
+    ) -> torch.Tensor:
+        result = hidden.new_empty(len(rows))
         derivatives: list[torch.Tensor] = []
+        start = 0
         for chunk in split(hidden, CHUNK_ROWS):
             logits = head(chunk)
             normalizer = logits.logsumexp(-1)
-            normalizers.append(normalizer)
+            inside = ((rows >= start) & (rows < start + len(chunk))).nonzero()[:, 0]
+            local = rows[inside] - start
+            result[inside] = logits[local, targets[inside]] - normalizer[local]
             if ctx.needs_input_grad[0]:
                 logits.sub_(normalizer[:, None]).exp_()
                 derivatives.append(logits @ head.weight)
+            start += len(chunk)
         if derivatives:
-            ctx.save_for_backward(torch.cat(derivatives))
-        return torch.cat(normalizers)
+            ctx.head = head
+            ctx.save_for_backward(torch.cat(derivatives), rows, targets)
+        return result
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (derivative,) = ctx.saved_tensors
-        return grads[0][:, None] * derivative, None
-
-
-def log_normalizer(hidden: torch.Tensor, head: Linear) -> torch.Tensor:
-    """log Σ exp(h · head) per row [N]; differentiable in `hidden`."""
-    return cast(torch.Tensor, _LogNormalizer.apply(hidden, head))
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        derivative, rows, targets = ctx.saved_tensors
+        (grad,) = grads
+        weights = grad.new_zeros(len(derivative)).index_add_(0, rows, grad)
+        result = weights[:, None] * -derivative
+        result.index_add_(0, rows, grad[:, None] * ctx.head.weight[targets])
+        return result, None, None, None
 
 
 def pack_logprobs(
@@ -88,12 +98,9 @@ def pack_logprobs(
 def _target_logprobs(
     model: Llama, hidden: torch.Tensor, rows: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
-    """Log-probability of `targets` at `rows` of `hidden`; a shared row is normalised once."""
+    """Log-probability of `targets` at `rows` of `hidden`; a shared row is computed once."""
     distinct, inverse = unique(rows)
-    states = hidden[distinct]
-    normalizer = log_normalizer(states, model.head)
-    chosen = (states[inverse] * model.head.weight[targets]).sum(-1)
-    return chosen - normalizer[inverse]
+    return cast(torch.Tensor, _TargetLogprobs.apply(hidden[distinct], model.head, inverse, targets))
 
 
 def sequence_logprobs(model: Llama, lora: Lora | None, tokens: IntArray) -> FloatArray:
