@@ -294,7 +294,7 @@ class Bench:
     async def restart_compute(self) -> None:
         """Kill compute: trainers and gradients are gone, files stay."""
         await self.compute.aclose()
-        self.compute = LocalCompute(self.folder)
+        self.compute = LocalCompute(self.folder, threads=1)
 
     async def train(self, ctx: RunContext, patience: float = 0.2) -> None:
         """Drive a training run."""
@@ -377,7 +377,7 @@ async def training_bench(
 
 
 async def _bench(folder: Any, plan: TrainingPlan | SupervisedPlan) -> Bench:
-    compute = LocalCompute(folder)
+    compute = LocalCompute(folder, threads=1)
     info = await compute.model(MODEL)
     sampler = SamplerRef(
         id=new_id(Prefix.SAMPLER),
