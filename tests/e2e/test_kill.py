@@ -61,20 +61,25 @@ def _counts(stack: Stack, run: str) -> dict[str, Any]:
     }
 
 
+def _cgroups() -> set[str]:
+    """Every cgroup of a sandbox on this machine, whoever made it."""
+    return {str(path) for path in Path("/sys/fs/cgroup").glob("*/*practicum*")}
+
+
 def _leftovers(stack: Stack) -> list[str]:
-    """Sandboxes, cgroups and mounts that name this home's work folder."""
+    """Sandboxes, trial folders and mounts of this home."""
     mounts = [
         line for line in Path("/proc/mounts").read_text().splitlines() if str(stack.home) in line
     ]
     work = stack.home / "work"
     runs = [str(path) for place in ("sandboxes/run", "trials") for path in (work / place).glob("*")]
-    groups = [str(path) for path in Path("/sys/fs/cgroup").glob("*/*practicum*")]
-    return mounts + runs + groups
+    return mounts + runs
 
 
 def test_a_killed_training_run_completes_with_the_counts_of_an_uninterrupted_one(
     stack: Stack,
 ) -> None:
+    others = _cgroups()
     began = time.monotonic()
     reference = _start(stack)
     assert _wait(stack, reference)["state"] == "completed"
@@ -97,4 +102,5 @@ def test_a_killed_training_run_completes_with_the_counts_of_an_uninterrupted_one
     assert stack.run("down").code == 0
     assert not stack.processes()
     assert not _leftovers(stack)
+    assert not _cgroups() - others
     assert stack.run("up").code == 0
