@@ -106,7 +106,7 @@ def find_word(words: Words) -> Draft:
     lines = words.lines_with(word)
     before = {source: text(lines), words.file(): text(words.lines())}
     return Draft(
-        f"Search for {word} in {source} and write the lines to {target}.",
+        f"Grep for {word} in {source}, into {target}.",
         before,
         {**before, target: text([line for line in lines if word in line.split()])},
         (f"grep {word} {source} > {target}",),
@@ -143,7 +143,7 @@ def find_named_word(words: Words) -> Draft:
     names = words.one_of("The word is {}.", "Look for {}.")
     before = {memo: names.format(word) + "\n", source: text(lines)}
     return Draft(
-        f"Search for the word in {memo} in {source} and write the lines to {target}.",
+        f"Grep for the word that {memo} names in {source}, into {target}.",
         before,
         {**before, target: text([line for line in lines if word in line.split()])},
         (f"cat {memo}", f"grep {word} {source} > {target}"),

@@ -119,7 +119,7 @@ def work(model: Model, instruction: str, options: argparse.Namespace) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="A small shell agent; the task is on stdin.")
     parser.add_argument("--max-turns", type=int, default=2)
-    parser.add_argument("--max-tokens", type=int, default=32)
+    parser.add_argument("--max-tokens", type=int, default=24)
     parser.add_argument("--output-limit", type=int, default=160)
     parser.add_argument("--command-timeout", type=float, default=10.0)
     options = parser.parse_args()

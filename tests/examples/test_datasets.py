@@ -16,6 +16,8 @@ from specs.canonical import loads
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan, parse_plan
 from specs.profile import Profile
 
+MAX_TOKENS = 24
+"""What the profiles let the model say at once."""
 FILES = {
     "task.toml",
     "instruction.md",
@@ -125,10 +127,11 @@ def test_every_task_is_a_complete_small_offline_harbor_task(
         assert sum(len(data) for _, data in tree(folder).values()) < 8_000
 
 
-def test_instructions_are_short(practice: list[Task], held_out: list[Task]) -> None:
-    """Names are single tokens, so words and marks bound the tokens from above, give or take."""
+def test_instructions_and_commands_are_short(practice: list[Task], held_out: list[Task]) -> None:
+    """Names are single tokens, so words and marks are about as many as tokens."""
     for task in practice + held_out:
-        assert len(re.findall(r"\w+|[^\w\s]", task.instruction)) <= 24, task.instruction
+        for text in [task.instruction, *commands(task)]:
+            assert len(re.findall(r"\w+|[^\w\s]", text)) < MAX_TOKENS, text
 
 
 def test_the_scenario_solves_exactly_the_demonstrated_tasks(
@@ -151,6 +154,7 @@ def test_profiles_are_valid_and_differ_in_name_and_model_alone(name: str, exampl
     )
     recipe = {"model": base.agent.model}
     assert profile.agent.model_copy(update=recipe) == base.agent
+    assert profile.agent.sampling.max_tokens == MAX_TOKENS
     for file in profile.agent.files:
         assert file.source is not None
         assert (examples / "profiles" / file.source).is_file()
