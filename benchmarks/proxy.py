@@ -27,10 +27,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from proxy.codec import Codec
-from proxy.families.chatml import ChatML
-from proxy.messages import Message, Text
 from runtime.exclusive import listen
+from runtime.formats.codec import Codec
+from runtime.formats.conversation import Message, Text
+from runtime.formats.families.chatml import ChatML
 from tests.proxy.world import TOKENIZER, Dice, user, world
 
 type Result = dict[str, float]

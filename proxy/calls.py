@@ -15,14 +15,15 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from proxy.chains import Match, Party, Turn, scene_of
-from proxy.codec import Piece
 from proxy.live import Life
-from proxy.messages import Conversation, Request, Text, read_count, read_request
+from proxy.messages import Request, read_count, read_request
 from proxy.models import Voice, Voices
 from proxy.registry import Registry
 from proxy.sampling import Spent, decide
 from proxy.trials import Call, CallKey, Trial, now
 from runtime.compute.protocol import SampleContext
+from runtime.formats.codec import Piece
+from runtime.formats.conversation import Conversation, Text
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
 from specs.evidence import prompt_hash
 from specs.ids import Prefix, new_id

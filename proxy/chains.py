@@ -18,7 +18,15 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from proxy.messages import Block, Conversation, Message, Text, Tool, ToolResult, ToolUse
+from runtime.formats.conversation import (
+    Block,
+    Conversation,
+    Message,
+    Text,
+    Tool,
+    ToolResult,
+    ToolUse,
+)
 from specs.interaction import BranchReason
 
 

@@ -13,66 +13,21 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, ValidationError
 
+from runtime.formats.conversation import (
+    Block,
+    Conversation,
+    Message,
+    Role,
+    Text,
+    Tool,
+    ToolResult,
+    ToolUse,
+)
 from specs import canonical
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 
-type Role = Literal["user", "assistant", "system"]
-
 BILLING_PREFIX = "x-anthropic-billing-header:"
 """A fingerprint that Claude Code puts before its system prompt; it changes within a session."""
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Text that is read as it stands."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolUse:
-    """A tool call of an assistant turn."""
-
-    id: str
-    name: str
-    input: Mapping[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """What a tool call returned."""
-
-    call: str
-    text: str
-
-
-type Block = Text | ToolUse | ToolResult
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One turn in normal form."""
-
-    role: Role
-    blocks: tuple[Block, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A tool that the model may call; `schema` is its JSON Schema."""
-
-    name: str
-    description: str
-    schema: Mapping[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """What is rendered: system texts, tools, turns."""
-
-    system: tuple[str, ...]
-    tools: tuple[Tool, ...]
-    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)

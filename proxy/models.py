@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import anyio
 import anyio.to_thread
 
-from proxy.codec import Codec
-from proxy.families import Family, family_of
 from proxy.gateway import Gateway
 from runtime.compute.protocol import Compute, SamplerSpec
+from runtime.formats.codec import Codec
+from runtime.formats.families import Family, family_of
 from specs import canonical
 from specs.errors import Conflict, ErrorObject
 from specs.model import ModelInfo

@@ -17,8 +17,9 @@ from pathlib import Path
 import anyio
 
 from proxy.chains import Chains, Party, Scene, Turn, scene_of
-from proxy.messages import Message, read_request
+from proxy.messages import read_request
 from proxy.spool import Key, Segment, Spool, Ticket
+from runtime.formats.conversation import Message
 from specs import evidence
 from specs.errors import InvalidInput, PracticumError
 from specs.evidence import Arrays, Frame

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from proxy.codec import Piece
-from proxy.messages import Message, Tool
+from runtime.formats.codec import Piece
+from runtime.formats.conversation import Message, Tool
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.codec import Codec, Mark
-from proxy.families.chatml import ChatML
 from proxy.messages import read_count
+from runtime.formats.codec import Codec, Mark
+from runtime.formats.families.chatml import ChatML
 from tests.proxy.world import TOKENIZER, ids_text
 
 FAMILY = ChatML()

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from proxy.codec import Mark, Piece
-from proxy.families.base import Parsed
-from proxy.messages import Message, Text, Tool, ToolResult, ToolUse
+from runtime.formats.codec import Mark, Piece
+from runtime.formats.conversation import Message, Text, Tool, ToolResult, ToolUse
+from runtime.formats.families.base import Parsed
 from specs import canonical
 from specs.errors import InvalidInput
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.codec import Codec, Mark
 from runtime.compute.tokenizer_json import BYTE_LEVEL, byte_characters, tokenizer_document
+from runtime.formats.codec import Codec, Mark
 from specs.errors import Internal
 from tests.proxy.world import END, TOKENIZER, ids_text, text_ids
 

@@ -1,8 +1,8 @@
 """Model families: how a conversation becomes tokens, and an answer becomes content blocks."""
 
-from proxy.codec import Codec
-from proxy.families.base import Family, Parsed
-from proxy.families.chatml import ChatML
+from runtime.formats.codec import Codec
+from runtime.formats.families.base import Family, Parsed
+from runtime.formats.families.chatml import ChatML
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.model import ModelInfo
 
