@@ -6,7 +6,8 @@ as cancelling (see `server`). Errors arrive as what was raised there; a process 
 reached is `compute_unavailable`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +20,7 @@ from runtime.compute import messages as m
 from runtime.compute.protocol import (
     NO_CONTEXT,
     AdamParams,
+    Chunk,
     Datum,
     FloatArray,
     ForwardResult,
@@ -33,7 +35,7 @@ from runtime.compute.protocol import (
     TrainerInfo,
     TrainerInit,
 )
-from runtime.compute.wire import MEDIA_TYPE, Message, Writer, decode, encode
+from runtime.compute.wire import MEDIA_TYPE, Frames, Message, Writer, decode, encode
 from specs.canonical import read
 from specs.errors import ErrorCode, ErrorObject, PracticumError, Problem, Unavailable
 from specs.model import ModelInfo
@@ -74,19 +76,27 @@ class HttpCompute:
         await self._client.aclose()
 
     async def _call(self, method: str, message: Message) -> Message:
-        try:
+        with self._reaching():
             response = await self._client.post(f"/v1/{method}", content=encode(message))
-        except httpx.TransportError as error:
-            raise Unavailable(
-                f"The compute process cannot be reached at {self._socket}: "
-                f"{error or type(error).__name__}.",
-                code=ErrorCode.COMPUTE_UNAVAILABLE,
-                object=ErrorObject(type="process", id="compute"),
-                next="Run `practicum status`; `practicum up` starts what is not running.",
-            ) from error
         if response.is_success:
             return decode(response.content)
         raise PracticumError.from_problem(read(Problem, response.content, what="problem"))
+
+    @contextmanager
+    def _reaching(self) -> Generator[None]:
+        """A transport that fails is a compute process that is away."""
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise self._unreachable(f"{error or type(error).__name__}") from error
+
+    def _unreachable(self, why: str) -> Unavailable:
+        return Unavailable(
+            f"The compute process cannot be reached at {self._socket}: {why}.",
+            code=ErrorCode.COMPUTE_UNAVAILABLE,
+            object=ErrorObject(type="process", id="compute"),
+            next="Run `practicum status`; `practicum up` starts what is not running.",
+        )
 
     async def _name(self, method: str, name: str, **more: JsonValue) -> Message:
         return await self._call(method, Message({"name": name, **more}))
@@ -138,6 +148,45 @@ class HttpCompute:
             context=m.fields(context),
         )
         return m.read_sampled(await self._call("sample", message))
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        sampler: SamplerSpec,
+        prompt: IntArray,
+        params: SamplingParams,
+        *,
+        context: SampleContext = NO_CONTEXT,
+    ) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        """Sample one sequence in chunks. Leaving or cancelling closes the connection, which
+        frees its place in the batch."""
+        writer = Writer()
+        message = writer.message(
+            sampler=m.fields(sampler),
+            prompt=writer.add(prompt),
+            params=m.fields(params),
+            context=m.fields(context),
+        )
+        opened = self._client.stream("POST", "/v1/stream", content=encode(message))
+        async with AsyncExitStack() as stack:
+            with self._reaching():
+                response = await stack.enter_async_context(opened)
+                problem = b"" if response.is_success else await response.aread()
+            if not response.is_success:
+                raise PracticumError.from_problem(read(Problem, problem, what="problem"))
+            yield await stack.enter_async_context(aclosing(self._chunks(response)))
+
+    async def _chunks(self, response: httpx.Response) -> AsyncGenerator[Chunk]:
+        """What a response brings; a connection that ends early is `compute_unavailable`."""
+        frames, ended = Frames(), False
+        with self._reaching():
+            async for data in response.aiter_raw():
+                for message in frames.feed(data):
+                    chunk = m.read_chunk(message)
+                    ended = chunk.stop_reason is not None
+                    yield chunk
+        if not ended or not frames.empty:
+            raise self._unreachable("the answer was cut off")
 
     async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
         """Log-probability of each token given those before it; the first is NaN."""

@@ -56,6 +56,8 @@ class _Request:
     sampler: Sampler
     future: "Future[list[Sampled]]"
     results: "list[Sampled | None]"
+    grown: "Callable[[int, float], None] | None"
+    """Told of each token but the last of a single sequence, on the engine's thread."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,10 +109,18 @@ class Engine:
         return not self._lanes and self._inbox.empty()
 
     def submit(
-        self, sampler: Sampler, prompt: IntArray, params: SamplingParams, num_samples: int
+        self,
+        sampler: Sampler,
+        prompt: IntArray,
+        params: SamplingParams,
+        num_samples: int,
+        grown: Callable[[int, float], None] | None = None,
     ) -> "Future[list[Sampled]]":
-        """Sample; the prompt is not empty and leaves room in the context."""
-        request = _Request(sampler, Future(), [None] * num_samples)
+        """Sample; the prompt is not empty and leaves room in the context.
+
+        `grown` is told of a single sequence's tokens as they come, all but the last.
+        """
+        request = _Request(sampler, Future(), [None] * num_samples, grown)
         limit = min(params.max_tokens, sampler.model.context - len(prompt))
         self._inbox.put(
             [
@@ -324,6 +334,8 @@ class _Lane:
                 self._finish(row, "stop")
             elif len(sequence.output) >= sequence.limit:
                 self._finish(row, "length")
+            elif sequence.request.grown is not None:
+                sequence.request.grown(tokens[row], logprobs[row])
 
     def _finish(self, row: int, reason: StopReason) -> None:
         sequence = self._running[row]

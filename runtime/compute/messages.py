@@ -11,6 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from runtime.compute.protocol import (
     AdamParams,
+    Chunk,
     Datum,
     ForwardResult,
     Health,
@@ -27,6 +28,7 @@ from runtime.compute.protocol import (
 )
 from runtime.compute.wire import Message, Writer
 from specs.base import Contract
+from specs.errors import InvalidInput, PracticumError, Problem
 from specs.model import ModelInfo
 
 
@@ -50,6 +52,25 @@ class SampleRequest(Contract):
     params: SamplingParams
     num_samples: int
     context: SampleContext
+
+
+class StreamRequest(Contract):
+    """`stream`: `sample` of one sequence, answered in parts."""
+
+    sampler: SamplerSpec
+    prompt: int
+    params: SamplingParams
+    context: SampleContext
+
+
+class StreamPart(Contract):
+    """One part of the answer to `stream`: a chunk, or the error that ends it."""
+
+    tokens: int | None = None
+    logprobs: int | None = None
+    provenance: Provenance = "sampled"
+    stop_reason: StopReason | None = None
+    problem: Problem | None = None
 
 
 class LogprobsRequest(Contract):
@@ -215,6 +236,36 @@ def read_sampled(message: Message) -> list[Sampled]:
         )
         for sample in message.read(SampleResponse, what="sample result").samples
     ]
+
+
+def write_chunk(chunk: Chunk) -> Message:
+    """A part of the answer to `stream`."""
+    writer = Writer()
+    return writer.message(
+        tokens=writer.add(chunk.tokens),
+        logprobs=None if chunk.logprobs is None else writer.add(chunk.logprobs),
+        provenance=chunk.provenance,
+        stop_reason=chunk.stop_reason,
+    )
+
+
+def read_chunk(message: Message) -> Chunk:
+    """A part of the answer to `stream`.
+
+    Raises:
+        PracticumError: the part is the error that ended the stream.
+    """
+    part = message.read(StreamPart, what="stream part")
+    if part.problem is not None:
+        raise PracticumError.from_problem(part.problem)
+    if part.tokens is None:
+        raise InvalidInput("A part of a sampled stream has neither tokens nor an error.")
+    return Chunk(
+        message.int32(part.tokens),
+        None if part.logprobs is None else message.float32(part.logprobs),
+        part.provenance,
+        part.stop_reason,
+    )
 
 
 def write_forward(result: ForwardResult) -> Message:

@@ -17,7 +17,8 @@ Operations on one trainer run in the order of their arrival. Cancelling a call a
 result; a trainer operation that has begun still completes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -79,6 +80,22 @@ class Sampled:
     logprobs: FloatArray | None
     stop_reason: StopReason
     provenance: Provenance = "sampled"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens of one sequence in the order of their sampling, with log-probs as in `Sampled`.
+
+    `stop_reason` is set on the last chunk and on no other; any chunk may be empty.
+    """
+
+    tokens: IntArray
+    logprobs: FloatArray | None
+    provenance: Provenance = "sampled"
+    stop_reason: StopReason | None = None
+
+
+type Stream = AbstractAsyncContextManager[AsyncIterator[Chunk]]
 
 
 class Loss(StrEnum):
@@ -202,6 +219,22 @@ class Compute(Protocol):
         """Sample; `adapter_missing`, `model_unknown`, `prompt_too_long`, `scenario_exhausted`.
 
         Cancelling frees the sequences' place in the batch.
+        """
+        ...
+
+    def stream(
+        self,
+        sampler: SamplerSpec,
+        prompt: IntArray,
+        params: SamplingParams,
+        *,
+        context: SampleContext = NO_CONTEXT,
+    ) -> Stream:
+        """Sample one sequence and see it grow: `async with compute.stream(...) as chunks`.
+
+        `chunks.fold` of all chunks is what `sample` returns. Errors are those of `sample`,
+        raised on entering or while reading. Leaving the block before the last chunk, or
+        cancelling, frees the sequence's place in the batch.
         """
         ...
 

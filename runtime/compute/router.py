@@ -7,18 +7,22 @@ server is ready at once.
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from runtime.compute import models
+from runtime.compute.chunks import chunked
 from runtime.compute.protocol import (
     NO_CONTEXT,
     AdamParams,
+    Chunk,
     Datum,
     FloatArray,
     ForwardResult,
@@ -41,6 +45,10 @@ from specs.model import ModelInfo
 
 if TYPE_CHECKING:
     from runtime.compute.torch_backend import TorchCompute
+
+
+SCRIPTED_CHUNK = 16
+"""Tokens that a scripted model shows at once, so that its replies stream like any other."""
 
 
 class LocalCompute:
@@ -124,6 +132,24 @@ class LocalCompute:
         torch = await self.torch()
         return await torch.sample(sampler, prompt, params, num_samples=num_samples)
 
+    @asynccontextmanager
+    async def stream(
+        self,
+        sampler: SamplerSpec,
+        prompt: IntArray,
+        params: SamplingParams,
+        *,
+        context: SampleContext = NO_CONTEXT,
+    ) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        """Sample one sequence in chunks. Leaving or cancelling frees its place in the batch."""
+        if (await self.model(sampler.base_model)).backend == "scripted":
+            (sampled,) = await self.sample(sampler, prompt, params, context=context)
+            yield _each(chunked(sampled, SCRIPTED_CHUNK))
+            return
+        torch = await self.torch()
+        async with torch.stream(sampler, prompt, params) as chunks:
+            yield chunks
+
     async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
         """Log-probability of each token given those before it; the first is NaN."""
         if (await self.model(sampler.base_model)).backend == "scripted":
@@ -190,6 +216,13 @@ class LocalCompute:
     async def save_adapter(self, trainer: str) -> SavedBytes:
         """Save the current adapter by content."""
         return await (await self.torch()).save_adapter(trainer)
+
+
+async def _each(chunks: Iterable[Chunk]) -> AsyncGenerator[Chunk]:
+    """What is there already, one loop turn each; nothing to give up on cancel."""
+    for chunk in chunks:
+        yield chunk
+        await anyio.lowlevel.checkpoint()
 
 
 def _refuse_adapter(sampler: SamplerSpec) -> None:

@@ -14,23 +14,34 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import cast, override
 
 import anyio
 import uvicorn
+from pydantic import JsonValue
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from runtime.compute import messages as m
 from runtime.compute.protocol import Compute
 from runtime.compute.router import LocalCompute
-from runtime.compute.wire import MEDIA_TYPE, Message, Writer, decode, encode
+from runtime.compute.wire import (
+    MEDIA_TYPE,
+    STREAM_MEDIA_TYPE,
+    Message,
+    Writer,
+    decode,
+    encode,
+    frame,
+)
 from specs.errors import ErrorCode, ErrorObject, Internal, InvalidInput, PracticumError
 
 _log = logging.getLogger(__name__)
@@ -201,6 +212,7 @@ def create_app(compute: Compute) -> Starlette:
         Route(f"/v1/{name}", partial(_serve, compute, method), methods=["POST"])
         for name, method in METHODS.items()
     ]
+    routes.append(Route("/v1/stream", partial(_stream, compute), methods=["POST"]))
     routes.append(Route("/healthz", _ready))
     return Starlette(routes=routes, lifespan=lifespan)
 
@@ -241,6 +253,65 @@ async def _body(request: Request) -> bytes | None:
     return b"".join(parts)
 
 
+async def _stream(compute: Compute, request: Request) -> Response:
+    """Answer `stream`; an error before the first part is a problem, later one it is the last."""
+    body = await _body(request)
+    return _problem(_too_large()) if body is None else _Parts(compute, body)
+
+
+class _Parts(Response):
+    """The parts of a sampled sequence as they come; a client that goes away cancels it."""
+
+    def __init__(self, compute: Compute, body: bytes) -> None:
+        self._compute, self._data = compute, body
+        self._begun = False
+        self.background = None
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def leave_with_client() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(leave_with_client)
+            error = await self._sample(send)
+            if error is not None and not self._begun:
+                await _problem(error)(scope, receive, send)
+            else:
+                last = m.fields(m.StreamPart(problem=error.problem)) if error else None
+                data = frame(Message(cast(Mapping[str, JsonValue], last))) if last else b""
+                await send({"type": "http.response.body", "body": data})
+            group.cancel_scope.cancel()
+
+    async def _sample(self, send: Send) -> PracticumError | None:
+        """Send the chunks; what ended them early, if anything did."""
+        try:
+            message = decode(self._data)
+            request = message.read(m.StreamRequest, what="stream request")
+            prompt = message.int32(request.prompt)
+            sampling = self._compute.stream(
+                request.sampler, prompt, request.params, context=request.context
+            )
+            async with sampling as chunks:
+                async for chunk in chunks:
+                    await self._part(send, frame(m.write_chunk(chunk)))
+        except PracticumError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - the boundary: any defect becomes a problem
+            return _defect(error)
+        return None
+
+    async def _part(self, send: Send, data: bytes) -> None:
+        if not self._begun:
+            self._begun = True
+            headers = [(b"content-type", STREAM_MEDIA_TYPE.encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
 def _too_large() -> InvalidInput:
     return InvalidInput(
         f"The message is larger than {MAX_BODY} bytes.",
@@ -256,14 +327,16 @@ async def _answer(compute: Compute, method: Method, body: bytes) -> Response:
     except PracticumError as error:
         return _problem(error)
     except Exception as error:  # noqa: BLE001 - the boundary: any defect becomes a problem
-        _log.exception("a compute call failed")
-        return _problem(
-            Internal(
-                f"The compute process failed: {type(error).__name__}: {error}",
-                next="Look into the log of the compute process.",
-            )
-        )
+        return _problem(_defect(error))
     return Response(encode(result), media_type=MEDIA_TYPE)
+
+
+def _defect(error: Exception) -> Internal:
+    _log.error("a compute call failed", exc_info=error)
+    return Internal(
+        f"The compute process failed: {type(error).__name__}: {error}",
+        next="Look into the log of the compute process.",
+    )
 
 
 def _problem(error: PracticumError) -> Response:

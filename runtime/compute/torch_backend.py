@@ -10,8 +10,9 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 # Waiting OpenMP threads must sleep, not spin: spinning costs up to nine times the speed when
@@ -24,11 +25,13 @@ import anyio.to_thread
 import torch
 
 from runtime.compute import models
+from runtime.compute.chunks import Growth
 from runtime.compute.engine import Engine, Sampler
 from runtime.compute.llama import Llama
 from runtime.compute.lora import ADAPTER_SCHEMA, Layout, Lora, parse_file
 from runtime.compute.protocol import (
     AdamParams,
+    Chunk,
     Datum,
     FloatArray,
     ForwardResult,
@@ -129,12 +132,33 @@ class TorchCompute:
         num_samples: int = 1,
     ) -> list[Sampled]:
         """Sample. Cancelling frees the sequences' rows at the next step."""
-        loaded = await anyio.to_thread.run_sync(self._sampler, sampler)
-        check_params(params, loaded.model.vocabulary)
         if num_samples < 1:
             raise _bad_sampling(f"num_samples is {num_samples}, not at least 1")
-        _check_prompt(prompt, loaded.model, room=1)
+        loaded = await self._ready(sampler, prompt, params)
         return await _result(self._engine.submit(loaded, prompt, params, num_samples))
+
+    @asynccontextmanager
+    async def stream(
+        self, sampler: SamplerSpec, prompt: IntArray, params: SamplingParams
+    ) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        """Sample one sequence in chunks. Leaving or cancelling frees its row at the next step."""
+        loaded = await self._ready(sampler, prompt, params)
+        growth = Growth()
+        future = self._engine.submit(loaded, prompt, params, 1, growth.add)
+        async with aclosing(growth.chunks(future)) as chunks:
+            try:
+                yield chunks
+            finally:
+                future.cancel()
+
+    async def _ready(
+        self, sampler: SamplerSpec, prompt: IntArray, params: SamplingParams
+    ) -> Sampler:
+        """The loaded sampler of a call that makes sense."""
+        loaded = await anyio.to_thread.run_sync(self._sampler, sampler)
+        check_params(params, loaded.model.vocabulary)
+        _check_prompt(prompt, loaded.model, room=1)
+        return loaded
 
     async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
         """Log-probability of each token given those before it; the first is NaN."""

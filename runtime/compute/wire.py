@@ -8,7 +8,7 @@ exactly. In `fields` an array is its index in that list. Reading checks everythi
 trusts a length.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -23,6 +23,8 @@ from specs.errors import ErrorObject, InvalidInput
 MAGIC = b"PCW1"
 MEDIA_TYPE = "application/x-practicum-compute"
 MAX_ARRAYS = 1 << 20
+STREAM_MEDIA_TYPE = "application/x-practicum-compute-stream"
+MAX_FRAME = 1 << 26
 
 type Array = npt.NDArray[np.int32] | npt.NDArray[np.float32] | bytes
 
@@ -141,6 +143,41 @@ def decode(data: bytes) -> Message:
         arrays.append(_take(data, at, array))
         at += size
     return Message(header.fields, arrays)
+
+
+class Frames:
+    """Cuts a stream of bytes into the messages that `frame` wrote one after the other."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    @property
+    def empty(self) -> bool:
+        """Whether no part of a message is left."""
+        return not self._rest
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that `data` completes.
+
+        Raises:
+            InvalidInput: a message is malformed or larger than `MAX_FRAME`.
+        """
+        self._rest += data
+        while len(self._rest) >= 4:
+            size = int.from_bytes(self._rest[:4], "little")
+            if size > MAX_FRAME:
+                raise _malformed(f"a part of {size} bytes is larger than {MAX_FRAME}")
+            if len(self._rest) < 4 + size:
+                return
+            message = decode(bytes(self._rest[4 : 4 + size]))
+            del self._rest[: 4 + size]
+            yield message
+
+
+def frame(message: Message) -> bytes:
+    """A message as one part of a stream: its length as u32, then its bytes."""
+    data = encode(message)
+    return len(data).to_bytes(4, "little") + data
 
 
 def _take(data: bytes, at: int, header: ArrayHeader) -> Array:

@@ -4,6 +4,7 @@ import anyio
 import numpy as np
 import pytest
 
+from runtime.compute.chunks import fold
 from runtime.compute.protocol import (
     AdamParams,
     Compute,
@@ -61,6 +62,55 @@ async def test_a_seed_repeats_a_call_and_samples_of_one_call_differ(compute: Com
     assert other[0].tokens.tolist() != first[0].tokens.tolist()
     free = [await compute.sample(BASE, START, params(seed=None)) for _ in range(2)]
     assert free[0][0].tokens.tolist() != free[1][0].tokens.tolist()
+
+
+async def test_a_stream_is_the_same_sequence_as_it_grows(compute: Compute) -> None:
+    """Invariant 1: streaming changes when tokens are seen, never which."""
+    for case in (params(80), params(1), SamplingParams(80, tuple(range(3, 40)), seed=5)):
+        (whole,) = await compute.sample(BASE, START, case)
+        async with compute.stream(BASE, START, case) as arriving:
+            chunks = [chunk async for chunk in arriving]
+        grown = fold(chunks)
+        assert grown.tokens.tolist() == whole.tokens.tolist()
+        assert grown.stop_reason == whole.stop_reason
+        assert grown.logprobs is not None and whole.logprobs is not None
+        np.testing.assert_allclose(grown.logprobs, whole.logprobs, atol=1e-4)
+        if case.max_tokens == 80 and not case.stop:
+            assert len(chunks) > 1
+
+
+async def test_a_stream_fails_as_a_sample_does(compute: Compute) -> None:
+    missing = SamplerSpec(TINY, "sha256:" + "0" * 64)
+    for sampler, start, code in (
+        (SamplerSpec("nope"), START, ErrorCode.MODEL_UNKNOWN),
+        (missing, START, ErrorCode.ADAPTER_MISSING),
+        (BASE, prompt(4096), ErrorCode.PROMPT_TOO_LONG),
+        (BASE, ids(), ErrorCode.INVALID_DOCUMENT),
+    ):
+        with pytest.raises(PracticumError) as caught:
+            async with compute.stream(sampler, start, params()) as chunks:
+                async for _ in chunks:
+                    pass
+        assert caught.value.problem.code == code
+
+
+async def test_leaving_a_stream_frees_its_place(compute: Compute) -> None:
+    """More streams than a batch has places are left early, by leaving and by cancelling."""
+    for _ in range(20):
+        async with compute.stream(BASE, START, params(4000)) as chunks:
+            assert len((await anext(chunks)).tokens) >= 1
+
+    async def endless() -> None:
+        async with compute.stream(BASE, START, params(4000)) as chunks:
+            async for _ in chunks:
+                pass
+
+    with anyio.move_on_after(0.3):
+        async with anyio.create_task_group() as group:
+            for _ in range(40):
+                group.start_soon(endless)
+    with anyio.fail_after(30):
+        assert len((await compute.sample(BASE, START, params(4)))[0].tokens) == 4
 
 
 async def test_a_stop_token_ends_and_stays_and_an_empty_stop_never_ends(compute: Compute) -> None:

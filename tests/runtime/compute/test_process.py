@@ -110,6 +110,19 @@ async def test_a_client_that_goes_away_frees_its_rows(tmp_path: Path, short_dir:
             assert engine.decoded_tokens < 4 * 4000
 
 
+async def test_a_process_that_dies_while_streaming_is_unavailable(
+    process: "subprocess.Popen[bytes]", short_dir: Path
+) -> None:
+    async with connected(short_dir) as client:
+        with pytest.raises(Unavailable) as caught:
+            async with client.stream(BASE, prompt(5), params(4000)) as chunks:
+                await anext(chunks)
+                process.kill()
+                async for _ in chunks:
+                    pass
+        assert caught.value.problem.code == ErrorCode.COMPUTE_UNAVAILABLE
+
+
 async def test_bad_requests_are_problems(tmp_path: Path, short_dir: Path) -> None:
     transport = httpx.AsyncHTTPTransport(uds=str(short_dir / "s"))
     with serving(LocalCompute(tmp_path), short_dir / "s"):

@@ -8,6 +8,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from runtime.compute import models
+from runtime.compute.chunks import fold
 from runtime.compute.protocol import Compute, SampleContext, SamplerSpec, TrainerInit
 from specs.errors import Conflict, ErrorCode, InvalidInput
 from tests.runtime.compute.samples import params, prompt
@@ -18,7 +19,7 @@ MODEL = SamplerSpec("scripted/demo")
 SCENARIO = {
     "schema": "practicum.scenario/v1",
     "tokenizer": "tiny",
-    "replies": {"acme/one": ["look", "act ☃"], "acme/none": []},
+    "replies": {"acme/one": ["look", "act ☃"], "acme/none": [], "acme/long": ["x" * 60]},
 }
 
 
@@ -46,6 +47,19 @@ async def test_max_tokens_cuts_a_reply_off(compute: Compute) -> None:
     context = SampleContext("acme/one", 0)
     (cut,) = await compute.sample(MODEL, prompt(5), params(4), context=context)
     assert (len(cut.tokens), cut.stop_reason) == (4, "length")
+
+
+async def test_a_reply_streams_in_chunks(compute: Compute) -> None:
+    context = SampleContext("acme/long", 0)
+    async with compute.stream(MODEL, prompt(5), params(100), context=context) as arriving:
+        chunks = [chunk async for chunk in arriving]
+    (whole,) = await compute.sample(MODEL, prompt(5), params(100), context=context)
+    assert len(chunks) > 2 and len(whole.tokens) == 61
+    assert fold(chunks).tokens.tolist() == whole.tokens.tolist()
+    assert fold(chunks).provenance == "scripted" and fold(chunks).logprobs is None
+    with pytest.raises(Conflict):
+        async with compute.stream(MODEL, prompt(5), params(), context=SampleContext("x", 0)):
+            pass
 
 
 @pytest.mark.parametrize(("task", "call"), [("acme/one", 2), ("acme/none", 0), ("acme/other", 0)])
