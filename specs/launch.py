@@ -6,17 +6,20 @@ through a shell, and only the bindings of `specs.profile.Binding` expand, in arg
 environment values and file paths. `$${` is a literal `${`; every other `${…}` is an error.
 
 The environment always carries the routing names, bound to the trial's own endpoint. A profile
-that sets one of them to anything else would send calls past capture: `launch_conflict`.
+that sets one of them to anything else would send calls past capture: `launch_conflict`. What
+Claude Code needs on top, and what it may not be told, is `specs.claude_code`.
 """
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from pydantic import Field
 
+from specs import claude_code
 from specs.base import Contract
+from specs.claude_code import Clash
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.profile import Agent, Binding, Engine, Profile, safe_path
 
@@ -28,20 +31,17 @@ TOKEN_PLACEHOLDER = "${model.token}"
 """Stands in a recorded plan where the trial's credential was (invariant 13)."""
 
 ROUTING: Mapping[str, Binding] = {
-    "ANTHROPIC_BASE_URL": Binding.MODEL_BASE_URL,
-    "ANTHROPIC_AUTH_TOKEN": Binding.MODEL_TOKEN,
-    "ANTHROPIC_API_KEY": Binding.MODEL_TOKEN,
+    name: binding
+    for name, binding in claude_code.BOUND.items()
+    if name not in claude_code.MODEL_NAMES
 }
 """Names that decide where model calls go; each may only be set to its binding."""
 ALWAYS_SET = ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN")
-BYPASSING = frozenset(
-    {"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"}
-)
-"""Names that send a harness to a provider of its own."""
-
-SUPPORTED_ENGINES = ("command",)
+BYPASSING = claude_code.BYPASSING
+SUPPORTED_ENGINES = ("claude-code", "command")
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}?")
+_ONLY_WITH = {Binding.INSTRUCTION_FILE: "instruction.deliver = file"}
 _NAMES = {str(binding): binding for binding in Binding}
 
 
@@ -81,43 +81,41 @@ def plan_launch(profile: Profile, bindings: Mapping[Binding, str]) -> LaunchPlan
     """The launch plan of a profile.
 
     `bindings` holds every binding but `workdir` and `instruction.file`, which follow from the
-    profile.
+    profile; a launch in a folder of its user's own gives them too. Those of `engine` matter to
+    Claude Code alone.
 
     Raises:
         InvalidInput: `unknown_binding`, `launch_conflict`, `engine_unsupported` or
             `invalid_document`, naming the field.
     """
     agent = profile.agent
-    if agent.engine.name not in SUPPORTED_ENGINES:
-        raise _refuse(
-            "/agent/engine/name",
-            f"engine {agent.engine.name!r} cannot be launched by this version",
-            f"Use one of: {', '.join(SUPPORTED_ENGINES)}.",
-            ErrorCode.ENGINE_UNSUPPORTED,
-        )
+    _check_engine(agent.engine)
     by_file = agent.instruction.deliver == "file"
-    values = {**bindings, Binding.WORKDIR: agent.workdir}
-    values.pop(Binding.INSTRUCTION_FILE, None)
-    if by_file:
-        values[Binding.INSTRUCTION_FILE] = INSTRUCTION_FILE
+    values = {Binding.WORKDIR: agent.workdir, Binding.INSTRUCTION_FILE: INSTRUCTION_FILE}
+    values |= bindings
+    if not by_file:
+        del values[Binding.INSTRUCTION_FILE]
+    if agent.engine.name != "claude-code":
+        values = {name: text for name, text in values.items() if not name.startswith("engine.")}
     instruction = values[Binding.INSTRUCTION]
     if "\x00" in instruction:
         raise _refuse(
             "/agent/instruction", "the task's instruction has a NUL character", "Correct the task."
         )
+    files = _files(agent, values, instruction if by_file else None)
     return LaunchPlan(
         engine=agent.engine,
-        workdir=agent.workdir,
-        files=_files(agent, values, instruction if by_file else None),
+        workdir=values[Binding.WORKDIR],
+        files=files,
         setup=agent.setup,
-        argv=_arguments(agent, values),
+        argv=_arguments(agent, values, files),
         env=_environment(agent, values),
         stdin=instruction if agent.instruction.deliver == "stdin" else None,
-        instruction_file=INSTRUCTION_FILE if by_file else None,
+        instruction_file=values[Binding.INSTRUCTION_FILE] if by_file else None,
         outputs=tuple(
             LaunchOutput(
                 name=output.path,
-                path=_absolute(agent.workdir, output.path),
+                path=_absolute(values[Binding.WORKDIR], output.path),
                 required=output.required,
             )
             for output in agent.outputs
@@ -137,41 +135,88 @@ def validate_profile(profile: Profile) -> LaunchPlan:
         InvalidInput: what `plan_launch` would raise for every trial.
     """
     names = {binding: f"${{{binding}}}" for binding in Binding}
+    names[Binding.WORKDIR] = profile.agent.workdir
+    names[Binding.INSTRUCTION_FILE] = INSTRUCTION_FILE
+    names[Binding.ENGINE_CONFIG] = f"/{names[Binding.ENGINE_CONFIG]}"  # paths are absolute
     return plan_launch(profile, names)
 
 
-def _arguments(agent: Agent, values: Mapping[Binding, str]) -> tuple[str, ...]:
+def _check_engine(engine: Engine) -> None:
+    if engine.name not in SUPPORTED_ENGINES:
+        raise _refuse(
+            "/agent/engine/name",
+            f"engine {engine.name!r} cannot be launched by this version",
+            f"Use one of: {', '.join(SUPPORTED_ENGINES)}.",
+            ErrorCode.ENGINE_UNSUPPORTED,
+        )
+    if engine.name == "claude-code" and not claude_code.EXACT_VERSION.fullmatch(engine.version):
+        raise _refuse(
+            "/agent/engine/version",
+            f"claude-code needs an exact version, not {engine.version!r}",
+            f"Write a version such as {claude_code.PINNED_VERSION}.",
+            ErrorCode.ENGINE_UNSUPPORTED,
+        )
+
+
+def _arguments(
+    agent: Agent, values: Mapping[Binding, str], files: tuple[LaunchFile, ...]
+) -> tuple[str, ...]:
     expanded = [
         _expand(text, values, f"/agent/args/{index}") for index, text in enumerate(agent.args)
     ]
+    native = agent.engine.name == "claude-code"
+    fixed = _native_arguments(expanded, values, files) if native else ()
     if agent.instruction.deliver == "argument" and not any(
         Binding.INSTRUCTION in _references(text) for text in agent.args
     ):
+        if native and not claude_code.separates(expanded):
+            expanded.append("--")  # an option that takes several values would take this one
         expanded.append(values[Binding.INSTRUCTION])
-    return tuple(expanded)
+    return (*fixed, *expanded)
+
+
+def _native_arguments(
+    args: list[str], values: Mapping[Binding, str], files: tuple[LaunchFile, ...]
+) -> tuple[str, ...]:
+    """Program and fixed arguments of Claude Code, its settings checked."""
+    config = values[Binding.ENGINE_CONFIG]
+    named = claude_code.settings_path(args)
+    chosen = _absolute(values[Binding.WORKDIR], named) if named else None
+    settings: list[str] = []
+    for index, file in enumerate(files):
+        if file.path == chosen or claude_code.is_settings(file.path, config):
+            settings.append(file.content)
+            _refuse_clash(claude_code.settings_clashes(file.content, f"/agent/files/{index}"))
+    _refuse_clash(claude_code.argument_clashes(args))
+    permissions = values[Binding.ENGINE_PERMISSIONS]
+    return (
+        values[Binding.ENGINE_PROGRAM],
+        *claude_code.fixed_arguments(args, permissions, settings),
+    )
 
 
 def _environment(agent: Agent, values: Mapping[Binding, str]) -> dict[str, str]:
-    env = {name: values[ROUTING[name]] for name in ALWAYS_SET}
+    if agent.engine.name == "claude-code":
+        env = claude_code.environment(values)
+        _refuse_clash(claude_code.environment_clashes(agent.env))
+    else:
+        env = {name: values[ROUTING[name]] for name in ALWAYS_SET}
+        _refuse_clash(_routing_clashes(agent.env))
     for name, text in agent.env.items():
-        pointer = f"/agent/env/{name}"
-        binding = ROUTING.get(name)
-        if binding is not None and text != f"${{{binding}}}":
-            raise _refuse(
-                pointer,
-                f"{name} decides where model calls go and may only be ${{{binding}}}",
-                f"Remove it, or set it to ${{{binding}}}.",
-                ErrorCode.LAUNCH_CONFLICT,
-            )
-        if name in BYPASSING:
-            raise _refuse(
-                pointer,
-                f"{name} would send model calls past their capture",
-                "Remove it.",
-                ErrorCode.LAUNCH_CONFLICT,
-            )
-        env[name] = _expand(text, values, pointer)
+        if name not in claude_code.MODEL_NAMES or name not in env:
+            env[name] = _expand(text, values, f"/agent/env/{name}")
     return dict(sorted(env.items()))
+
+
+def _routing_clashes(env: Mapping[str, str]) -> Iterator[Clash]:
+    """What any harness may not be told: the names of routing, and of other providers."""
+    names = {name: text for name, text in env.items() if name in ROUTING or name in BYPASSING}
+    return claude_code.environment_clashes(names)
+
+
+def _refuse_clash(clashes: Iterator[Clash]) -> None:
+    for clash in clashes:
+        raise _refuse(clash.pointer, clash.cause, clash.step, ErrorCode.LAUNCH_CONFLICT)
 
 
 def _files(
@@ -189,7 +234,7 @@ def _files(
             )
         try:
             path = _absolute(
-                agent.workdir, safe_path(_expand(file.path, values, f"{pointer}/path"))
+                values[Binding.WORKDIR], safe_path(_expand(file.path, values, f"{pointer}/path"))
             )
         except ValueError as error:
             raise _refuse(f"{pointer}/path", str(error), "Correct the path.") from None
@@ -198,7 +243,8 @@ def _files(
         seen.add(path)
         files.append(LaunchFile(path=path, content=file.content, mode=int(file.mode, 8)))
     if instruction is not None:
-        files.append(LaunchFile(path=INSTRUCTION_FILE, content=instruction, mode=0o644))
+        path = values[Binding.INSTRUCTION_FILE]
+        files.append(LaunchFile(path=path, content=instruction, mode=0o644))
     return tuple(files)
 
 
@@ -231,8 +277,8 @@ def _expand(text: str, values: Mapping[Binding, str], pointer: str) -> str:
         if binding not in values:
             raise _refuse(
                 pointer,
-                f"${{{binding}}} exists only with instruction.deliver = file",
-                "Set agent.instruction.deliver to file, or remove the binding.",
+                f"${{{binding}}} exists only with {_ONLY_WITH.get(binding, 'engine claude-code')}",
+                "Remove the binding, or choose what it belongs to.",
                 ErrorCode.LAUNCH_CONFLICT,
             )
         return values[binding]

@@ -29,13 +29,20 @@ class Binding(StrEnum):
     MODEL_NAME = "model.name"
     MODEL_BASE_URL = "model.base_url"
     MODEL_TOKEN = "model.token"
+    MODEL_CONTEXT_TOKENS = "model.context_tokens"
+    MODEL_MAX_OUTPUT_TOKENS = "model.max_output_tokens"
+    ENGINE_PROGRAM = "engine.program"
+    ENGINE_CONFIG = "engine.config"
+    ENGINE_SCRATCH = "engine.scratch"
+    ENGINE_PERMISSIONS = "engine.permissions"
     WORKDIR = "workdir"
     INSTRUCTION = "instruction"
     INSTRUCTION_FILE = "instruction.file"
 
 
 class Engine(Contract):
-    """The native harness: `command` runs `args` as they are."""
+    """The native harness: `command` runs `args` as they are; `claude-code` runs the pinned
+    version with `args` as its own."""
 
     name: Literal["claude-code", "command"]
     version: str = Field(min_length=1, max_length=64)

@@ -28,6 +28,12 @@ BINDINGS = {
     Binding.MODEL_NAME: "tiny",
     Binding.MODEL_BASE_URL: "http://127.0.0.1:8484",
     Binding.MODEL_TOKEN: TOKEN,
+    Binding.MODEL_CONTEXT_TOKENS: "131072",
+    Binding.MODEL_MAX_OUTPUT_TOKENS: "16384",
+    Binding.ENGINE_PROGRAM: "/opt/practicum/claude-code/claude",
+    Binding.ENGINE_CONFIG: "/logs/agent/claude",
+    Binding.ENGINE_SCRATCH: "/tmp/practicum/scratch",
+    Binding.ENGINE_PERMISSIONS: "bypass",
     Binding.INSTRUCTION: "Copy the file; rm -rf $HOME `id` ${run.id}",
 }
 
@@ -195,11 +201,12 @@ def test_a_source_must_be_embedded_first() -> None:
     assert pointer(error) == "/agent/files/0/source"
 
 
-def test_an_unknown_engine_is_refused_before_any_trial() -> None:
+@pytest.mark.parametrize("version", ["2", "latest", "^2.1.197", "2.1.197 "])
+def test_claude_code_is_launched_by_exact_version_alone(version: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        validate_profile(profile(engine={"name": "claude-code", "version": "2"}))
+        validate_profile(profile(engine={"name": "claude-code", "version": version}))
     assert caught.value.problem.code == "engine_unsupported"
-    assert pointer(caught.value) == "/agent/engine/name"
+    assert pointer(caught.value) == "/agent/engine/version"
 
 
 def test_validation_needs_no_values() -> None:

@@ -136,7 +136,7 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"dataset": None}, "invalid_document", "/dataset"),
     ({"actor": "acme/none@v1"}, "not_found", ""),
     ({"actor": stage.profile(engine={"name": "claude-code", "version": "1"})},
-     "engine_unsupported", "/agent/engine/name"),
+     "engine_unsupported", "/agent/engine/version"),
     ({"actor": stage.profile(files=[{"path": "a", "source": "./a"}])},
      "invalid_document", "/agent/files/0/source"),
     ({"actor": stage.profile(env={"ANTHROPIC_BASE_URL": "http://elsewhere"})},
