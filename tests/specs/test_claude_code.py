@@ -30,10 +30,12 @@ def plan(bindings: dict[Binding, str] | None = None, **agent: Any) -> LaunchPlan
 
 def refused(**agent: Any) -> str | None:
     """Where the profile is refused; validation refuses it there as well."""
-    for attempt in (plan_launch, lambda p, _: validate_profile(p)):
-        with pytest.raises(InvalidInput) as caught:
-            attempt(profile(**agent), BINDINGS)
-        assert caught.value.problem.code == "launch_conflict"
+    with pytest.raises(InvalidInput) as validated:
+        validate_profile(profile(**agent))
+    with pytest.raises(InvalidInput) as caught:
+        plan_launch(profile(**agent), BINDINGS)
+    assert caught.value.problem.code == "launch_conflict"
+    assert pointer(validated.value) == pointer(caught.value)
     return pointer(caught.value)
 
 

@@ -1,0 +1,1 @@
+"""Native harnesses on this machine: pinned installs, and launches in a user's own folder."""
