@@ -28,8 +28,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from runtime.exclusive import listen
-from runtime.formats.codec import Codec
-from runtime.formats.conversation import Message, Text
+from runtime.formats.codec import FileCodec
+from runtime.formats.conversation import Conversation, Message, Text
 from runtime.formats.families.chatml import ChatML
 from tests.proxy.world import TOKENIZER, Dice, user, world
 
@@ -120,7 +120,8 @@ def sync_cost(folder: Path, rounds: int = 50) -> float:
 
 def tokenising(turns: int = 64) -> Result:
     """Characters encoded over a growing conversation: only what is new, or all each time."""
-    family, codec = ChatML(), Codec(TOKENIZER)
+    codec = FileCodec(TOKENIZER)
+    family = ChatML(codec)
     history: list[Message] = []
     extended = whole = 0.0
     new_tokens = all_tokens = 0
@@ -128,11 +129,12 @@ def tokenising(turns: int = 64) -> Result:
         new = Message("user", (Text(f"output of command {number} " * 8),))
         history.append(new)
         begun = time.perf_counter()
-        joint = family.joint(ended=True) if number else []
-        new_tokens += len(codec.encode([*joint, *family.turns([new]), *family.generation()]))
+        last = family.stops[0] if number else None
+        conversation = Conversation((), (), tuple(history))
+        new_tokens += len(codec.encode(family.suffix(conversation, len(history) - 1, last)))
         extended += time.perf_counter() - begun
         begun = time.perf_counter()
-        all_tokens += len(codec.encode([*family.turns(history), *family.generation()]))
+        all_tokens += len(codec.encode(family.prompt(conversation)))
         whole += time.perf_counter() - begun
         history.append(Message("assistant", (Text("ls -l /app"),)))
     return {

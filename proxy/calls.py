@@ -95,7 +95,7 @@ class Calls:
         _check_prefill(conversation)
         voice = await self._voices.load(claims.sampler)
         scene = scene_of(conversation, claims.sampler)
-        match = trial.chains.match(conversation, scene, party, voice.end)
+        match = trial.chains.match(conversation, scene, party, voice.stops)
         suffix = await _encode(voice, _pieces(voice, conversation, match))
         return len(suffix) + (len(match.base.tokens()) if match.base else 0)
 
@@ -110,7 +110,7 @@ class Calls:
     ) -> Call:
         """Render, decide and submit the intent; the call's own task takes over from there."""
         scene = scene_of(request.conversation, claims.sampler)
-        match = trial.chains.match(request.conversation, scene, party, voice.end)
+        match = trial.chains.match(request.conversation, scene, party, voice.stops)
         suffix = await _encode(voice, _pieces(voice, request.conversation, match))
         prompt = match.base.tokens() if match.base else array("i")
         prompt.extend(suffix)
@@ -162,7 +162,7 @@ class Calls:
             prompt,
             SampleContext(task=claims.task, call=trial.answered),
             ticket,
-            request.calls_allowed and bool(request.conversation.tools),
+            request.conversation.tools if request.calls_allowed else (),
             name=intent.interaction,
         )
         return call
@@ -196,20 +196,13 @@ def _check_prefill(conversation: Conversation) -> None:
 
 def _pieces(voice: Voice, conversation: Conversation, match: Match) -> list[Piece]:
     """What follows the tokens of `match.base` (or all of it) up to where the model goes on."""
-    family = voice.family
-    rest = conversation.messages[match.start :]
     if match.base is None:
-        pieces = family.opening(conversation.system, conversation.tools)
-    elif rest:
-        output = match.base.output
-        pieces = family.joint(ended=bool(output) and output[-1] == voice.end)
-    else:
+        return voice.family.prompt(conversation)
+    if match.start == len(conversation.messages):
         return []
-    prefill = ""
-    if rest[-1].role == "assistant":
-        prefill = "\n".join(block.text for block in rest[-1].blocks if isinstance(block, Text))
-        rest = rest[:-1]
-    return [*pieces, *family.turns(rest), *family.generation(prefill)]
+    output = match.base.output
+    last = voice.stops.get(output[-1]) if output else None
+    return voice.family.suffix(conversation, match.start, last)
 
 
 async def _encode(voice: Voice, pieces: Iterable[Piece]) -> "array[int]":

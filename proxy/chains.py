@@ -12,7 +12,7 @@ did not draw becomes part of the next prompt. So `truncated` is never a reason t
 import hashlib
 import json
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -23,6 +23,7 @@ from runtime.formats.conversation import (
     Conversation,
     Message,
     Text,
+    Thinking,
     Tool,
     ToolResult,
     ToolUse,
@@ -107,10 +108,12 @@ class Chains:
             if isinstance(block, dict) and block.get("type") == "tool_use":
                 self.minted.add(cast(str, block["id"]))
 
-    def match(self, conversation: Conversation, scene: Scene, party: Party, end: int) -> Match:
+    def match(
+        self, conversation: Conversation, scene: Scene, party: Party, ends: Container[int]
+    ) -> Match:
         """Find the longest answered history that the request continues.
 
-        `end` is the token that ends a turn: a request that ends with an assistant turn
+        `ends` are the tokens that end a turn: a request that ends with an assistant turn
         continues that turn's tokens only if they were cut before their end.
         """
         messages = conversation.messages
@@ -119,7 +122,7 @@ class Chains:
         for length in range(len(messages), 0, -1):
             turns = self._turns.get(hashes[length - 1], [])
             if length == len(messages):
-                turns = [turn for turn in turns if not turn.output or turn.output[-1] != end]
+                turns = [turn for turn in turns if not turn.output or turn.output[-1] not in ends]
             same = [turn for turn in turns if turn.scene == scene]
             if same:
                 turn = max(enumerate(same), key=lambda item: _preference(item, party))[1]
@@ -225,6 +228,8 @@ def _plain(block: Block) -> JsonValue:
     match block:
         case Text():
             return ["text", block.text]
+        case Thinking():
+            return ["thinking", block.text]
         case ToolResult():
             return ["result", block.call, block.text]
         case ToolUse():

@@ -7,6 +7,7 @@ failed and counts as lost. Cancelling its scope does the same.
 import logging
 import time
 from array import array
+from collections.abc import Sequence
 
 import anyio
 import numpy as np
@@ -17,6 +18,7 @@ from proxy.sampling import params
 from proxy.spool import Ticket
 from proxy.trials import Call, Trial, now
 from runtime.compute.protocol import Compute, SampleContext, Sampled
+from runtime.formats.conversation import Tool
 from specs.errors import ErrorCode, ErrorObject, Internal, NotFound, PracticumError, Unavailable
 from specs.interaction import Answer, Failure, SamplingUsed, Superseded
 
@@ -51,7 +53,7 @@ class Life:
         prompt: "array[int]",
         context: SampleContext,
         intent: Ticket,
-        tools: bool,
+        tools: Sequence[Tool],
     ) -> None:
         """From a submitted intent to a settled call. On cancel the call is lost, durably."""
         error: PracticumError = _stopped(call)
@@ -133,13 +135,16 @@ class Life:
         await self._compute.put_adapter(digest, data)
 
     async def _answer(
-        self, trial: Trial, call: Call, voice: Voice, sampled: Sampled, tools: bool
+        self, trial: Trial, call: Call, voice: Voice, sampled: Sampled, tools: Sequence[Tool]
     ) -> None:
         """Derive the content, make the record durable, then let the call be seen."""
         output = array("i", sampled.tokens.astype(np.int32).tobytes())
-        visible = output[:-1] if sampled.stop_reason == "stop" else output
-        text = voice.codec.decode(visible)
-        parsed = voice.family.parse(text, call=call.intent.interaction, tools=tools)
+        parsed = voice.family.parse(
+            voice.codec.pieces(output),
+            call=call.intent.interaction,
+            tools=tools,
+            prefilled=call.messages[-1].role == "assistant",
+        )
         answer = Answer(
             interaction=call.intent.interaction,
             at=now(),

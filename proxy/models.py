@@ -4,6 +4,7 @@ The recorded tokenizer and renderer must be those that we would use: another one
 other tokens into the evidence than the sampler's record says.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import anyio
@@ -11,6 +12,7 @@ import anyio.to_thread
 
 from proxy.gateway import Gateway
 from runtime.compute.protocol import Compute, SamplerSpec
+from runtime.formats.carried import load_codec
 from runtime.formats.codec import Codec
 from runtime.formats.families import Family, family_of
 from specs import canonical
@@ -27,8 +29,8 @@ class Voice:
     info: ModelInfo
     codec: Codec
     family: Family
-    end: int
-    """The token that ends a turn."""
+    stops: Mapping[int, str]
+    """The tokens that end an answer, by id."""
 
     @property
     def sampler(self) -> SamplerSpec:
@@ -74,9 +76,9 @@ class Voices:
                     object=ErrorObject(type="sampler", id=sampler),
                     next="Use the version of the program that recorded it.",
                 )
-        end = codec.mark(family.end)
-        assert end is not None  # family_of has checked it
-        return Voice(ref, info, codec, family, end)
+        ends = ((codec.mark(token), token) for token in family.stops)
+        stops = {number: token for number, token in ends if number is not None}
+        return Voice(ref, info, codec, family, stops)
 
     async def _codec(self, info: ModelInfo) -> Codec:
         known = self._codecs.get(info.tokenizer_digest)
@@ -89,6 +91,6 @@ class Voices:
                 object=ErrorObject(type="model", id=info.name),
                 next=f"practicum model pull {info.name}",
             )
-        codec = await anyio.to_thread.run_sync(Codec, data)
+        codec = await anyio.to_thread.run_sync(load_codec, data)
         self._codecs[info.tokenizer_digest] = codec
         return codec

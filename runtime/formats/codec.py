@@ -2,18 +2,24 @@
 
 A prompt is made of *pieces*: `Mark` names a control token, a string is text. Text goes through
 a tokenizer that knows no added tokens, so a user who writes `<|im_end|>` gets those characters.
-Neighbouring strings are joined first, so the ids are those of an ordinary rendering.
+Neighbouring strings are joined first, so the ids are those of an ordinary rendering. The way
+back keeps the same difference: a control token among `ids` is a `Mark`, its spelling is text.
+
+A tokenizer is identified by bytes: a `tokenizer.json` of byte-level BPE, or a small document
+that names a tokenizer which a pinned package carries (`runtime.formats.carried`).
 """
 
+import codecs
 import json
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from tokenizers import Tokenizer
 
-from specs.errors import Internal
+from specs.errors import ErrorCode, ErrorObject, Internal, InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +32,29 @@ class Mark:
 type Piece = str | Mark
 
 
-class Codec:
-    """The tokenizer of one model, from the bytes of its `tokenizer.json`."""
+def spell(pieces: Iterable[Piece]) -> str:
+    """The text of pieces, control tokens spelled out."""
+    return "".join(piece.token if isinstance(piece, Mark) else piece for piece in pieces)
 
-    def __init__(self, data: bytes) -> None:
-        document = cast(dict[str, Any], json.loads(data))
-        self._marks: dict[str, int] = {
-            token["content"]: token["id"] for token in document["added_tokens"]
-        }
-        self._control = frozenset(self._marks.values())
-        self._whole = Tokenizer.from_str(data.decode())
-        self._plain = Tokenizer.from_str(json.dumps({**document, "added_tokens": []}))
+
+class Codec(ABC):
+    """The tokenizer of one model.
+
+    Args:
+        marks: id of each control token, by spelling.
+    """
+
+    def __init__(self, marks: Mapping[str, int]) -> None:
+        self._marks = dict(marks)
+        self._names = {number: token for token, number in self._marks.items()}
 
     def mark(self, token: str) -> int | None:
         """Id of a control token, or None if there is none of that name."""
         return self._marks.get(token)
+
+    def name(self, number: int) -> str | None:
+        """Spelling of the control token with an id; None if that is no control token."""
+        return self._names.get(number)
 
     def encode(self, pieces: Iterable[Piece]) -> "array[int]":
         """The ids of a rendering; work is linear in the text of `pieces`."""
@@ -51,24 +65,120 @@ class Codec:
             if number is None:
                 text.append(piece.token if isinstance(piece, Mark) else piece)
                 continue
-            self._encode_text(text, ids)
+            self._extend(ids, text)
             ids.append(number)
-        self._encode_text(text, ids)
+        self._extend(ids, text)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, control tokens spelled out; bytes that are no UTF-8 become U+FFFD."""
-        return cast(str, self._whole.decode(list(ids), skip_special_tokens=False))
+        return spell(self.pieces(ids))
 
-    def _encode_text(self, text: list[str], ids: "array[int]") -> None:
+    def pieces(self, ids: Sequence[int]) -> list[Piece]:
+        """Text and control tokens of `ids`, told apart."""
+        decoder = self.decoder()
+        return [*decoder.feed(ids), *decoder.close()]
+
+    def decoder(self) -> "Decoder":
+        """Reads ids as they arrive."""
+        return Decoder(self)
+
+    def _extend(self, ids: "array[int]", text: list[str]) -> None:
         if not text:
             return
-        encoding = cast(Any, self._plain.encode("".join(text), add_special_tokens=False))
-        found = cast(list[int], encoding.ids)
+        found = self.encode_text("".join(text))
         text.clear()
-        if not self._control.isdisjoint(found):
+        if not self._names.keys().isdisjoint(found):
             raise Internal(
                 "Text was tokenised to a control token; the tokenizer cannot be used safely.",
                 next="Report the model whose tokenizer does this.",
             )
         ids.extend(found)
+
+    @abstractmethod
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of text, in which no spelling is a control token."""
+
+    @abstractmethod
+    def bytes_of(self, ids: Sequence[int]) -> bytes:
+        """The bytes of ordinary tokens; an id that the tokenizer lacks is U+FFFD."""
+
+
+class Decoder:
+    """Pieces of a growing sequence of ids: a character leaves when its last byte is there."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, ids: Iterable[int]) -> list[Piece]:
+        """The pieces that are certain now."""
+        pieces: list[Piece] = []
+        run: list[int] = []
+        for number in ids:
+            name = self._codec.name(number)
+            if name is None:
+                run.append(number)
+                continue
+            self._add(pieces, run, final=True)
+            pieces.append(Mark(name))
+        self._add(pieces, run, final=False)
+        return pieces
+
+    def close(self) -> list[Piece]:
+        """What is left: a character that was cut is U+FFFD."""
+        pieces: list[Piece] = []
+        self._add(pieces, [], final=True)
+        return pieces
+
+    def _add(self, pieces: list[Piece], run: list[int], *, final: bool) -> None:
+        text = self._bytes.decode(self._codec.bytes_of(run), final)
+        run.clear()
+        if text:
+            pieces.append(text)
+
+
+class FileCodec(Codec):
+    """The tokenizer in the bytes of a `tokenizer.json`.
+
+    Raises:
+        InvalidInput: it is not byte-level BPE.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        document = cast(dict[str, Any], json.loads(data))
+        if cast(dict[str, Any], document.get("decoder") or {}).get("type") != "ByteLevel":
+            raise InvalidInput(
+                "The tokenizer is not byte-level.",
+                code=ErrorCode.MODEL_UNKNOWN,
+                object=ErrorObject(type="tokenizer", pointer="/decoder"),
+                next="Name a model whose tokenizer.json is byte-level BPE.",
+            )
+        super().__init__({token["content"]: token["id"] for token in document["added_tokens"]})
+        self._plain = Tokenizer.from_str(json.dumps({**document, "added_tokens": []}))
+        values = _byte_values()
+        self._bytes = {
+            number: bytes(values[character] for character in token)
+            for token, number in cast(dict[str, int], document["model"]["vocab"]).items()
+            if values.keys() >= set(token)
+        }
+
+    def encode_text(self, text: str) -> list[int]:
+        encoding = cast(Any, self._plain.encode(text, add_special_tokens=False))
+        return cast(list[int], encoding.ids)
+
+    def bytes_of(self, ids: Sequence[int]) -> bytes:
+        return b"".join(self._bytes.get(number, UNKNOWN) for number in ids)
+
+
+UNKNOWN = "\ufffd".encode()
+"""What stands for an id that a tokenizer lacks: models have more outputs than tokens."""
+
+
+def _byte_values() -> dict[str, int]:
+    """Byte of each printable character that byte-level BPE writes (as GPT-2 defined it)."""
+    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in set(kept)]
+    return {chr(byte): byte for byte in kept} | {
+        chr(256 + index): byte for index, byte in enumerate(others)
+    }

@@ -17,6 +17,14 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Thinking:
+    """Reasoning of an assistant turn; `signature` is opaque and rendered by no family."""
+
+    text: str
+    signature: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolUse:
     """A tool call of an assistant turn."""
 
@@ -33,7 +41,7 @@ class ToolResult:
     text: str
 
 
-type Block = Text | ToolUse | ToolResult
+type Block = Text | Thinking | ToolUse | ToolResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,32 @@
 """What the proxy asks of a model family.
 
-A prompt is `opening + turns + generation`. After an answer the next prompt goes on with
-`joint + turns + generation`: what the template puts between an answer's last token and the
-next turn belongs to the next prompt.
+A prompt is `opening + turns + generation`. After an answer the next prompt is the stored tokens
+of prompt and answer and then a *suffix*: what the template puts between the answer's last token
+and the next turn, the new turns, and the open turn that the model continues. The suffix depends
+on how the answer ended, since for some families the stop token begins the next turn. So every
+prompt extends the one before it by construction, and thinking of earlier turns stays: the
+thinking policy of all families is `preserve`.
+
+An assistant turn that is rendered rather than stored (a foreign history, a prefill, a scenario)
+is the open turn followed by what the model would have written. Rendered system turns stand where
+they were sent.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from pydantic import JsonValue
-
-from runtime.formats.codec import Piece
-from runtime.formats.conversation import Message, Tool
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """Content blocks of an answer. A call that cannot be read stays text, with the reason."""
-
-    content: list[JsonValue]
-    parse_error: str | None = None
+from runtime.formats.codec import Codec, Mark, Piece, spell
+from runtime.formats.conversation import (
+    Block,
+    Conversation,
+    Message,
+    Text,
+    Thinking,
+    Tool,
+    ToolResult,
+    ToolUse,
+)
+from runtime.formats.families.reading import Grammar, Parsed, Reader, SectionReader
 
 
 class Family(Protocol):
@@ -32,30 +38,174 @@ class Family(Protocol):
         ...
 
     @property
-    def end(self) -> str:
-        """The token that ends a turn."""
+    def stops(self) -> tuple[str, ...]:
+        """The tokens that end an answer; `stops[0]` ends one that calls no tool."""
         ...
+
+    @property
+    def thinks(self) -> bool:
+        """Whether answers may hold thinking."""
+        ...
+
+    def prompt(self, conversation: Conversation) -> list[Piece]:
+        """A whole prompt; a final assistant turn of text is the beginning of the answer."""
+        ...
+
+    def suffix(self, conversation: Conversation, start: int, last: str | None) -> list[Piece]:
+        """What follows an answer, which is the message before `start`.
+
+        `last` is the stop token that the answer ended with, or None where it was cut. Messages
+        before `start` are looked at (for the names of calls), never rendered.
+        """
+        ...
+
+    def answer(self, blocks: Sequence[Block], *, cut: bool = False) -> list[Piece]:
+        """What the model would have sampled to say `blocks`, with its stop unless `cut`."""
+        ...
+
+    def reader(self, *, call: str, tools: Sequence[Tool], prefilled: bool = False) -> Reader:
+        """Reads an answer as it arrives.
+
+        `call` names the interaction and makes the ids of tool calls; without `tools` markup of
+        a call is text. `prefilled`: the prompt ends with the beginning of the answer's text.
+        """
+        ...
+
+    def parse(
+        self, pieces: Iterable[Piece], *, call: str, tools: Sequence[Tool], prefilled: bool = False
+    ) -> Parsed:
+        """Content blocks of a whole answer (see `Codec.pieces`): its reader, fed and closed."""
+        ...
+
+
+class Template:
+    """A family of turns; what a subclass must say is listed first.
+
+    Args:
+        codec: the tokenizer, which says what of the markup is control tokens.
+    """
+
+    renderer: str
+    stops: tuple[str, ...]
+    required: tuple[str, ...]
+    """Control tokens without which the family cannot be used."""
+    thinks = False
+    opens_thinking = False
+    """Whether `generation` leaves thinking open."""
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self.grammar = self.make_grammar(codec)
+
+    def make_grammar(self, codec: Codec) -> Grammar:
+        """The markup of an answer."""
+        raise NotImplementedError
 
     def opening(self, system: Sequence[str], tools: Sequence[Tool]) -> list[Piece]:
         """What comes before the first turn."""
-        ...
+        raise NotImplementedError
 
-    def turns(self, messages: Sequence[Message]) -> list[Piece]:
-        """Whole turns, each with its end."""
-        ...
-
-    def generation(self, prefill: str = "") -> list[Piece]:
+    def generation(self) -> list[Piece]:
         """The open turn that the model continues."""
-        ...
+        raise NotImplementedError
 
-    def joint(self, *, ended: bool) -> list[Piece]:
-        """From the last token of an answer to the next turn; `ended`: that token is `end`."""
-        ...
+    def said(self, blocks: Sequence[Block]) -> list[Piece]:
+        """What the model writes in the open turn to say `blocks`, without a stop."""
+        raise NotImplementedError
 
-    def parse(self, text: str, *, call: str, tools: bool) -> Parsed:
-        """Content blocks of an answer's text without its end.
+    def user(self, text: str) -> list[Piece]:
+        """A turn of the user."""
+        raise NotImplementedError
 
-        `call` names the interaction and makes the ids of tool calls; without `tools` markup
-        of a call is plain text.
-        """
-        ...
+    def system(self, text: str) -> list[Piece]:
+        """A system turn between turns."""
+        raise NotImplementedError
+
+    def results(self, results: Sequence[tuple[ToolResult, ToolUse | None]]) -> list[Piece]:
+        """Neighbouring results, each with its call if the conversation has it."""
+        raise NotImplementedError
+
+    def joint(self, last: str | None) -> list[Piece]:
+        """From the last token of an answer to the next turn."""
+        raise NotImplementedError
+
+    def prefill(self, text: str) -> list[Piece]:
+        """The open turn with the beginning of an answer; it is continued as it stands."""
+        return [*self.generation(), *self.said([Text(text)])]
+
+    def prompt(self, conversation: Conversation) -> list[Piece]:
+        opening = self.opening(conversation.system, conversation.tools)
+        return [*opening, *self.open_turns(conversation.messages, 0)]
+
+    def suffix(self, conversation: Conversation, start: int, last: str | None) -> list[Piece]:
+        return [*self.joint(last), *self.open_turns(conversation.messages, start)]
+
+    def answer(self, blocks: Sequence[Block], *, cut: bool = False) -> list[Piece]:
+        said = self.said(blocks)
+        return said if cut else [*said, *self.stop(blocks)]
+
+    def stop(self, blocks: Sequence[Block]) -> list[Piece]:
+        """The stop token after an answer of `blocks`."""
+        del blocks
+        return [Mark(self.stops[0])]
+
+    def reader(self, *, call: str, tools: Sequence[Tool], prefilled: bool = False) -> Reader:
+        thinking = self.opens_thinking and not prefilled
+        return SectionReader(self.grammar, call=call, tools=tools, thinking=thinking)
+
+    def parse(
+        self, pieces: Iterable[Piece], *, call: str, tools: Sequence[Tool], prefilled: bool = False
+    ) -> Parsed:
+        reader = self.reader(call=call, tools=tools, prefilled=prefilled)
+        reader.feed(pieces)
+        return reader.close()
+
+    def open_turns(self, messages: Sequence[Message], start: int) -> list[Piece]:
+        """The turns from `start`, and then the one that the model continues."""
+        calls = {
+            block.id: block
+            for message in messages
+            for block in message.blocks
+            if isinstance(block, ToolUse)
+        }
+        end = len(messages)
+        filled = end > start and messages[-1].role == "assistant"
+        pieces: list[Piece] = []
+        for message in messages[start : end - filled]:
+            pieces += self.turn(message, calls)
+        if filled:
+            return [*pieces, *self.prefill(joined_text(messages[-1].blocks))]
+        return [*pieces, *self.generation()]
+
+    def turn(self, message: Message, calls: dict[str, ToolUse]) -> list[Piece]:
+        """A whole turn, with its end."""
+        if message.role == "assistant":
+            blocks = message.blocks
+            return [*self.generation(), *self.answer(blocks), *self.joint(self._last(blocks))]
+        if message.role == "system":
+            return self.system(joined_text(message.blocks))
+        pieces: list[Piece] = []
+        results = [block for block in message.blocks if isinstance(block, ToolResult)]
+        if results:
+            pieces += self.results([(result, calls.get(result.call)) for result in results])
+        if not results or any(isinstance(block, Text) for block in message.blocks):
+            pieces += self.user(joined_text(message.blocks))
+        return pieces
+
+    def _last(self, blocks: Sequence[Block]) -> str:
+        return spell(self.stop(blocks))
+
+
+def joined_text(blocks: Sequence[Block]) -> str:
+    """The texts of a turn, a line apart."""
+    return "\n".join(block.text for block in blocks if isinstance(block, Text))
+
+
+def thoughts(blocks: Sequence[Block]) -> str:
+    """The thinking of a turn, a line apart."""
+    return "\n".join(block.text for block in blocks if isinstance(block, Thinking))
+
+
+def calls_of(blocks: Sequence[Block]) -> list[ToolUse]:
+    """The calls of a turn."""
+    return [block for block in blocks if isinstance(block, ToolUse)]

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.compute.tokenizer_json import BYTE_LEVEL, byte_characters, tokenizer_document
-from runtime.formats.codec import Codec, Mark
+from runtime.formats.codec import FileCodec, Mark
 from specs.errors import Internal
 from tests.proxy.world import END, TOKENIZER, ids_text, text_ids
 
-CODEC = Codec(TOKENIZER)
+CODEC = FileCodec(TOKENIZER)
 START = 1
 
 
@@ -52,6 +52,6 @@ def test_a_tokenizer_whose_merges_reach_a_control_token_is_refused() -> None:
         specials={"<||>": 258},
         pre_tokenizers=[{**BYTE_LEVEL, "use_regex": False}],
     )
-    codec = Codec(json.dumps(document).encode())
+    codec = FileCodec(json.dumps(document).encode())
     with pytest.raises(Internal):
         codec.encode(["<||>"])

@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.messages import read_count
-from runtime.formats.codec import Codec, Mark
+from runtime.formats.codec import FileCodec, Mark
+from runtime.formats.conversation import Tool
 from runtime.formats.families.chatml import ChatML
 from tests.proxy.world import TOKENIZER, ids_text
 
-FAMILY = ChatML()
-CODEC = Codec(TOKENIZER)
+CODEC = FileCodec(TOKENIZER)
+FAMILY = ChatML(CODEC)
 CALL = "int_" + "0" * 32
+TOOL = Tool("a", "", {})
 
 
 def render(body: dict[str, Any]) -> list[int]:
     conversation = read_count(json.dumps({"model": "m", **body}).encode())
-    pieces = FAMILY.opening(conversation.system, conversation.tools)
-    pieces += FAMILY.turns(conversation.messages) + FAMILY.generation()
-    return list(CODEC.encode(pieces))
+    return list(CODEC.encode(FAMILY.prompt(conversation)))
 
 
 def user(content: Any) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_a_foreign_call_and_its_result_render_as_markup() -> None:
 
 
 def parse(text: str, *, tools: bool = True) -> tuple[list[Any], str | None]:
-    parsed = FAMILY.parse(text, call=CALL, tools=tools)
+    parsed = FAMILY.parse([text], call=CALL, tools=[TOOL] if tools else [])
     return parsed.content, parsed.parse_error
 
 
@@ -156,5 +156,5 @@ def test_any_text_parses_and_keeps_every_visible_character(text: str) -> None:
 
 
 def test_the_joint_ends_an_answer_that_was_cut() -> None:
-    assert FAMILY.joint(ended=True) == ["\n"]
-    assert FAMILY.joint(ended=False) == [Mark("<|im_end|>"), "\n"]
+    assert FAMILY.joint("<|im_end|>") == ["\n"]
+    assert FAMILY.joint(None) == [Mark("<|im_end|>"), "\n"]
