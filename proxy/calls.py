@@ -27,7 +27,7 @@ from runtime.formats.conversation import Conversation, Text
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
 from specs.evidence import prompt_hash
 from specs.ids import Prefix, new_id
-from specs.interaction import Intent, Refusal
+from specs.interaction import Intent, Refusal, Superseded
 from specs.worker_api import TrialClaims
 
 _LARGE = 8192
@@ -78,7 +78,7 @@ class Calls:
             voice = await self._voices.load(claims.sampler)
             async with trial.lock:
                 self._registry.check_open(trial)
-                call = _known(trial, (party, request.digest), retry=retry)
+                call = _known(trial, (party, request.digest), retry=retry, stream=request.stream)
                 if call is None:
                     call = await self._begin(trial, claims, party, request, body, voice)
                 call.waiters += 1
@@ -134,7 +134,7 @@ class Calls:
             agent=party.agent,
             parent=extends.interaction if extends else None,
             branch=match.branch,
-            normalisations=request.normalisations,
+            normalisations=tuple(sorted({*request.normalisations, *match.notes})),
             prompt_tokens=len(prompt),
             prompt_sha256=prompt_hash(prompt),
             sampler=claims.sampler,
@@ -147,11 +147,20 @@ class Calls:
             base=extends,
             suffix=suffix if extends else prompt,
             output=array("i"),
-            after=b"",
             scene=scene,
             party=party,
         )
-        call = Call((party, request.digest), intent, turn, request.conversation.messages)
+        call = Call(
+            (party, request.digest),
+            intent,
+            turn,
+            request.conversation.messages,
+            streamed=request.stream,
+        )
+        if match.retried is not None:
+            name, reason = match.retried.interaction, "empty_reply"
+            trial.append(Superseded(interaction=name, at=now(), reason=reason), {})
+            trial.set_aside(match.retried)
         ticket = trial.append(intent, {"suffix": turn.suffix, "request": array("B", packed)})
         trial.begin(call)
         self._tasks.start_soon(
@@ -168,9 +177,17 @@ class Calls:
         return call
 
 
-def _known(trial: Trial, key: CallKey, *, retry: bool) -> Call | None:
-    call = trial.open.get(key)
-    return trial.last.get(key) if call is None and retry else call
+def _known(trial: Trial, key: CallKey, *, retry: bool, stream: bool) -> Call | None:
+    """The call that a request repeats.
+
+    A harness whose stream broke asks for the same again, whole: the proxy may have seen every
+    event leave, so an answer that was streamed and that nothing continues is given once more.
+    """
+    call, last = trial.open.get(key), trial.last.get(key)
+    if call is not None or last is None:
+        return call
+    fallback = last.streamed and not stream and not last.turn.followers
+    return last if retry or fallback else None
 
 
 def _spent(trial: Trial) -> Spent:

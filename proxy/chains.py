@@ -1,9 +1,11 @@
 """Exact history: which earlier call a request continues, and with which tokens.
 
-A turn is found again by the meaning of its history: a rolling hash over normal forms, in
-which a tool call that the proxy minted counts by its id (a harness may rewrite arguments) and
-text counts without the space around it. The prompt is then the turn's own prompt and output
-plus the rendered rest: sampled tokens are never rendered again (invariants 1 and 3).
+A turn is looked up by a rolling hash over its history, in which an answer counts by its words
+and by the ids of its tool calls, and is then compared with what was really answered (see
+`proxy.replay`). If they differ only in what harnesses are known to change, the prompt is the
+turn's own prompt and output plus the rendered rest: sampled tokens are never rendered again
+(invariants 1 and 3). Anything else is a branch with its reason. Sessions and agents have
+chains of their own; a history that goes on under another name is `forked`.
 
 An answer that was cut at `max_tokens` is continued exactly too: the turn's end that the model
 did not draw becomes part of the next prompt. So `truncated` is never a reason to branch.
@@ -18,6 +20,8 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from proxy.compaction import Compactions, asks_for_summary
+from proxy.replay import Note, compare
 from runtime.formats.conversation import (
     Block,
     Conversation,
@@ -50,15 +54,23 @@ class Party:
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """An answered call: its tokens, and the hash of the history that ends with its answer."""
+    """An answered call: its tokens, its answer, and the hash of the history that ends with it."""
 
     interaction: str
     base: "Turn | None"
     suffix: "array[int]"
     output: "array[int]"
-    after: bytes
     scene: Scene
     party: Party
+    after: bytes = b""
+    said: tuple[Block, ...] = ()
+    """The answer as it was sent, with the text that it continues."""
+    place: int = 0
+    """Index of the answer among the messages of its history."""
+    foreign: tuple[tuple[int, bytes], ...] = ()
+    """Assistant turns of the request that no earlier turn of this chain is: index and digest."""
+    asked: bytes = b""
+    """For an answer that showed nothing: hash of the request."""
     followers: int = 0
     """Calls that continue it and are not lost."""
 
@@ -79,12 +91,16 @@ class Match:
     """How a request relates to what was answered.
 
     The prompt is the tokens of `base` (or the opening, without one) and then the messages
-    from `start`. `branch` is None exactly when the call extends `base`.
+    from `start`. `branch` is None exactly when the call extends `base`; `notes` say what the
+    harness changed in the answers that it sent back. The call replaces `retried`, an answer
+    that showed nothing.
     """
 
     base: Turn | None
     start: int
     branch: BranchReason | None
+    notes: frozenset[Note] = frozenset()
+    retried: Turn | None = None
 
 
 @dataclass(slots=True)
@@ -95,18 +111,39 @@ class Chains:
     """Some turns could not be read back after a restart."""
     minted: set[str] = field(default_factory=set[str])
     _turns: dict[bytes, list[Turn]] = field(default_factory=dict[bytes, list[Turn]])
+    _silent: dict[bytes, Turn] = field(default_factory=dict[bytes, Turn])
     _parties: set[Party] = field(default_factory=set[Party])
+    _compactions: Compactions = field(default_factory=Compactions)
 
-    def add(self, turn: Turn) -> None:
-        """Remember an answered turn."""
-        self._turns.setdefault(turn.after, []).append(turn)
-        self._parties.add(turn.party)
-
-    def mint(self, content: Sequence[JsonValue]) -> None:
-        """Remember the ids of an answer's tool calls, before its hash is taken."""
+    def settle(self, turn: Turn, messages: Sequence[Message], content: Sequence[JsonValue]) -> None:
+        """Remember an answered turn; `messages` are its request's, `content` its answer."""
         for block in content:
             if isinstance(block, dict) and block.get("type") == "tool_use":
                 self.minted.add(cast(str, block["id"]))
+        earlier, said = list(messages), answer_blocks(content)
+        if earlier and earlier[-1].role == "assistant":
+            said = _joined(earlier.pop().blocks, said)
+        turn.said, turn.place = said, len(earlier)
+        start = turn.base.place + 1 if turn.base is not None else 0
+        turn.foreign = tuple(
+            (index, _digest(message))
+            for index, message in enumerate(earlier[start:], start)
+            if message.role == "assistant"
+        )
+        turn.after = self.hashes([*earlier, Message("assistant", said)])[-1]
+        self._turns.setdefault(turn.after, []).append(turn)
+        self._parties.add(turn.party)
+        self._compactions.answered(turn.party.session, said)
+        if _shows_nothing(said):
+            turn.asked = self._request(messages)
+            self._silent[turn.asked] = turn
+
+    def set_aside(self, turn: Turn) -> None:
+        """Forget an answer that its harness threw away: another takes its place."""
+        self._silent.pop(turn.asked, None)
+        self._turns[turn.after].remove(turn)
+        if turn.base is not None:
+            turn.base.followers -= 1
 
     def match(
         self, conversation: Conversation, scene: Scene, party: Party, ends: Container[int]
@@ -117,19 +154,31 @@ class Chains:
         continues that turn's tokens only if they were cut before their end.
         """
         messages = conversation.messages
+        tools = {tool.name: tool for tool in conversation.tools}
         hashes = self.hashes(messages)
-        stranger: Turn | None = None
+        retried = self._retried(messages, scene, party)
+        strangers: list[Turn] = []
         for length in range(len(messages), 0, -1):
-            turns = self._turns.get(hashes[length - 1], [])
+            turns = [
+                turn for turn in self._turns.get(hashes[length - 1], ()) if turn is not retried
+            ]
             if length == len(messages):
                 turns = [turn for turn in turns if not turn.output or turn.output[-1] not in ends]
-            same = [turn for turn in turns if turn.scene == scene]
+            same: list[tuple[Turn, frozenset[Note]]] = []
+            for turn in turns:
+                if turn.scene != scene:
+                    strangers.append(turn)
+                elif (notes := _echoes(turn, messages, tools)) is not None:
+                    same.append((turn, notes))
             if same:
-                turn = max(enumerate(same), key=lambda item: _preference(item, party))[1]
-                return Match(turn, length, _reason(turn, messages[length:]))
-            if turns and stranger is None:
-                stranger = turns[-1]
-        return Match(None, 0, self._root_reason(messages, scene, party, stranger))
+                turn, notes = same[_best([turn for turn, _ in same], party)]
+                if retried is not None:
+                    notes |= {Note.RETRIED_EMPTY_REPLY}
+                reason = _reason(turn, messages, length, party, retried)
+                return Match(turn, length, reason, notes, retried)
+        notes = frozenset({Note.RETRIED_EMPTY_REPLY} if retried else ())
+        reason = self._root_reason(messages, scene, party, strangers)
+        return Match(None, 0, reason, notes, retried)
 
     def hashes(self, messages: Sequence[Message]) -> list[bytes]:
         """Rolling hash after each message."""
@@ -140,25 +189,46 @@ class Chains:
             result.append(state.copy().digest())
         return result
 
-    def after(self, messages: Sequence[Message], content: Sequence[JsonValue]) -> bytes:
-        """Hash of the history that ends with an answer; a prefilled turn is one turn with it."""
-        earlier, blocks = list(messages), answer_blocks(content)
-        if earlier and earlier[-1].role == "assistant":
-            blocks = _joined(earlier.pop().blocks, blocks)
-        return self.hashes([*earlier, Message("assistant", blocks)])[-1]
+    def _retried(self, messages: Sequence[Message], scene: Scene, party: Party) -> Turn | None:
+        """The answer without anything to see after which the harness asks once more.
+
+        It sends the same history with one text more in the last turn of the user, and without
+        that answer.
+        """
+        if not self._silent:
+            return None
+        last = _last_user(messages)
+        blocks = messages[last].blocks if last is not None else ()
+        if last is None or len(blocks) < 2 or not isinstance(blocks[-1], Text):
+            return None
+        earlier = Message("user", blocks[:-1])
+        turn = self._silent.get(self._request([*messages[:last], earlier, *messages[last + 1 :]]))
+        if turn is None or turn.followers or (turn.scene, turn.party) != (scene, party):
+            return None
+        return turn
+
+    def _request(self, messages: Sequence[Message]) -> bytes:
+        """Hash of a request, whose last turn of the user counts without the space around texts."""
+        last = _last_user(messages)
+        if last is not None:
+            blocks = tuple(
+                Text(block.text.strip()) if isinstance(block, Text) else block
+                for block in messages[last].blocks
+            )
+            messages = [*messages[:last], Message("user", blocks), *messages[last + 1 :]]
+        return self.hashes(messages)[-1]
 
     def _root_reason(
-        self,
-        messages: Sequence[Message],
-        scene: Scene,
-        party: Party,
-        stranger: Turn | None,
+        self, messages: Sequence[Message], scene: Scene, party: Party, strangers: Sequence[Turn]
     ) -> BranchReason:
-        if stranger is not None:
+        if strangers:
+            stranger = max(strangers, key=lambda turn: turn.place)
             if stranger.scene.sampler != scene.sampler:
                 return BranchReason.SAMPLER_CHANGED
             changed = stranger.scene.system != scene.system
             return BranchReason.SYSTEM_CHANGED if changed else BranchReason.TOOLS_CHANGED
+        if self._compactions.continues(party.session, messages):
+            return BranchReason.COMPACTED
         if not any(message.role == "assistant" for message in messages):
             return BranchReason.ROOT
         if self.incomplete:
@@ -168,17 +238,13 @@ class Chains:
     def _meaning(self, message: Message) -> bytes:
         if message.role != "assistant":
             return _bytes([message.role, *(_plain(block) for block in message.blocks)])
-        texts = "\n".join(
-            block.text.strip()
-            for block in message.blocks
-            if isinstance(block, Text) and block.text.strip()
-        )
+        texts = "".join(block.text for block in message.blocks if isinstance(block, Text))
         calls: list[JsonValue] = [
             [block.id, block.name, None if block.id in self.minted else dict(block.input)]
             for block in message.blocks
             if isinstance(block, ToolUse)
         ]
-        return _bytes(["assistant", texts, calls])
+        return _bytes(["assistant", "".join(texts.split()), calls])
 
 
 def scene_of(conversation: Conversation, sampler: str) -> Scene:
@@ -197,23 +263,67 @@ def answer_blocks(content: Sequence[JsonValue]) -> tuple[Block, ...]:
         value = cast(dict[str, JsonValue], block)
         if value["type"] == "text":
             blocks.append(Text(cast(str, value["text"])))
-        else:
+        elif value["type"] == "tool_use":
             arguments = cast(dict[str, JsonValue], value["input"])
             blocks.append(ToolUse(cast(str, value["id"]), cast(str, value["name"]), arguments))
+        elif value["type"] == "thinking":
+            signature = cast(str, value.get("signature", ""))
+            blocks.append(Thinking(cast(str, value["thinking"]), signature))
     return tuple(blocks)
 
 
-def _preference(item: tuple[int, Turn], party: Party) -> tuple[bool, bool, int]:
-    """Of equal histories: one that nobody continues, the party's own, the latest."""
-    index, turn = item
-    return (not turn.followers, turn.party == party, index)
+def _echoes(
+    turn: Turn, messages: Sequence[Message], tools: dict[str, Tool]
+) -> frozenset[Note] | None:
+    """What a harness changed in the answers of a chain; None if it is not that chain."""
+    notes: set[Note] = set()
+    place = len(messages)
+    link: Turn | None = turn
+    while link is not None:
+        if link.place < place:  # of turns that continue one another, the last holds all the text
+            place = link.place
+            found = compare(link.said, messages[place].blocks, tools)
+            if found is None:
+                return None
+            notes |= found
+        if any(_digest(messages[index]) != digest for index, digest in link.foreign):
+            return None
+        link = link.base
+    return frozenset(notes)
 
 
-def _reason(turn: Turn, rest: Sequence[Message]) -> BranchReason | None:
-    if not turn.followers:
+def _best(turns: Sequence[Turn], party: Party) -> int:
+    """Of equal histories: the party's own, one that nobody continues, the latest."""
+    return max(
+        range(len(turns)),
+        key=lambda index: (turns[index].party == party, not turns[index].followers, index),
+    )
+
+
+def _reason(
+    turn: Turn, messages: Sequence[Message], length: int, party: Party, retried: Turn | None
+) -> BranchReason | None:
+    if turn.party != party:
+        return BranchReason.FORKED
+    replaced = retried is not None and retried.base is turn
+    if turn.followers - replaced <= 0:
         return None
-    edited = any(message.role == "assistant" for message in rest)
+    if asks_for_summary(messages):
+        return BranchReason.COMPACTED
+    edited = any(message.role == "assistant" for message in messages[length:])
     return BranchReason.EDITED if edited else BranchReason.REWOUND
+
+
+def _last_user(messages: Sequence[Message]) -> int | None:
+    places = (index for index in range(len(messages) - 1, -1, -1))
+    return next((index for index in places if messages[index].role == "user"), None)
+
+
+def _shows_nothing(said: Sequence[Block]) -> bool:
+    return not any(
+        isinstance(block, ToolUse) or (isinstance(block, Text) and block.text.strip())
+        for block in said
+    )
 
 
 def _joined(prefill: tuple[Block, ...], answer: tuple[Block, ...]) -> tuple[Block, ...]:
@@ -222,6 +332,11 @@ def _joined(prefill: tuple[Block, ...], answer: tuple[Block, ...]) -> tuple[Bloc
         if isinstance(last, Text) and isinstance(first, Text):
             return (*prefill[:-1], Text(last.text + first.text), *answer[1:])
     return prefill + answer
+
+
+def _digest(message: Message) -> bytes:
+    plain = [message.role, *(_plain(block) for block in message.blocks)]
+    return hashlib.sha256(_bytes(plain)).digest()
 
 
 def _plain(block: Block) -> JsonValue:

@@ -49,6 +49,8 @@ class Call:
     intent: Intent
     turn: Turn
     messages: tuple[Message, ...]
+    streamed: bool = False
+    """Whether the answer was first asked for as events."""
     scope: anyio.CancelScope | None = None
     """Cancels the sampling of a call under way."""
     started: anyio.Event = field(default_factory=anyio.Event)
@@ -91,6 +93,8 @@ class Trial:
     """Calls whose answer has not surely arrived: under way, being sent, or superseded."""
     last: dict[CallKey, Call] = field(default_factory=dict[CallKey, Call])
     """The latest answered call of each request."""
+    silent: dict[Turn, Call] = field(default_factory=dict[Turn, Call])
+    """Answered calls whose answer showed nothing."""
     under_way: set[Call] = field(default_factory=set[Call])
     sealing: bool = False
     closed: bool = False
@@ -114,11 +118,12 @@ class Trial:
         turn = call.turn
         self.answered += 1
         self.output_tokens += len(turn.output)
-        self.chains.mint(answer.content)
-        turn.after = self.chains.after(call.messages, answer.content)
-        self.chains.add(turn)
+        self.chains.settle(turn, call.messages, answer.content)
         call.result = Answered(answer, call.intent.prompt_tokens, len(turn.output))
+        call.messages = ()  # its history is in the chains now
         self.last[call.key] = call
+        if turn.asked:
+            self.silent[turn] = call
         call.done.set()
 
     def abandon(self, call: Call) -> None:
@@ -127,6 +132,15 @@ class Trial:
             call.turn.base.followers -= 1
         if self.open.get(call.key) is call:
             del self.open[call.key]
+
+    def set_aside(self, turn: Turn) -> None:
+        """Forget an answer that showed nothing: its harness asks again in its place."""
+        self.chains.set_aside(turn)
+        call = self.silent.pop(turn)
+        call.superseded = True
+        for known in (self.open, self.last):
+            if known.get(call.key) is call:
+                del known[call.key]
 
 
 def open_trial(key: Key, run: str, spool: Spool) -> Trial:
@@ -179,6 +193,9 @@ class _Replay:
             case Superseded():
                 if call := self._calls.get(record.interaction):
                     call.superseded = True
+                    if record.reason == "empty_reply":
+                        trial.set_aside(call.turn)
+                        del self._calls[record.interaction]
             case Failure():
                 if call := self._calls.pop(record.interaction, None):
                     self._trial.abandon(call)
@@ -193,7 +210,7 @@ class _Replay:
         except (KeyError, zlib.error, InvalidInput):
             self._trial.chains.incomplete = True
         base = None if intent.branch is not None else self._turns.get(intent.parent or "")
-        turn = Turn(intent.interaction, base, arrays["suffix"], array("i"), b"", scene, party)
+        turn = Turn(intent.interaction, base, arrays["suffix"], array("i"), scene, party)
         if base is not None:
             base.followers += 1
         self._turns[intent.interaction] = turn

@@ -44,6 +44,8 @@ class BranchReason(StrEnum):
     TRUNCATED = "truncated"
     """The earlier answer was cut at max_tokens and cannot be continued as a turn."""
     SAMPLER_CHANGED = "sampler_changed"
+    FORKED = "forked"
+    """Another session or agent goes on from a turn."""
     PROXY_RESTART = "proxy_restart"
 
 
@@ -103,11 +105,12 @@ class Answer(Contract):
 
 
 class Superseded(Contract):
-    """The client of an answered call went away."""
+    """The client of an answered call went away, or threw the answer away and asked again."""
 
     kind: Literal["superseded"] = "superseded"
     interaction: Id
     at: str
+    reason: Literal["client_gone", "empty_reply"] = "client_gone"
 
 
 class Refusal(Contract):

@@ -14,7 +14,13 @@ pytestmark = pytest.mark.anyio
 BASH: dict[str, Any] = {
     "name": "Bash",
     "description": "Run a command.",
-    "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}},
+    "input_schema": {
+        "type": "object",
+        "properties": {
+            "command": {"type": "string"},
+            "timeout": {"type": "integer", "default": 5},
+        },
+    },
 }
 
 
@@ -51,6 +57,7 @@ async def test_tool_calls_extend_whatever_the_harness_does_to_their_echo(short_d
         await harness.say(turns, tools=[BASH])
         one, two = stack.interactions(claims["trial"])
     assert two.exact
+    assert {"moved_text", "defaulted_arguments"} <= set(two.intent.normalisations)
     rest = two.prompt[len(one.prompt) + len(one.output) :]
     assert ids_text(rest) == (
         "\n<|im_start|>user\n<tool_response>\na\n</tool_response>\n"
