@@ -18,7 +18,7 @@ from harbor.agents.base import BaseAgent
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
 
-from runtime.execution import scripts
+from runtime.execution import engine, scripts
 from runtime.execution.board import find
 from specs.errors import PracticumError
 from specs.launch import LaunchPlan
@@ -78,6 +78,8 @@ class ProfileAgent(BaseAgent):
             if instruction != self._sent:  # a later step of the task
                 await self._send(plan, instruction, environment)
             await self._run_harness(plan, environment)
+            if plan.engine.name == "claude-code":
+                await environment.exec(engine.keep_session(self._logs), user="root")
             if plan.outputs:
                 await self._gather(plan, environment)
         except (PracticumError, RuntimeError) as error:

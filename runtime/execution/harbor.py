@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import anyio
 
@@ -24,6 +24,7 @@ from harbor.models.task.task import Task
 from harbor.models.trial.config import (
     AgentConfig,
     EnvironmentConfig,
+    ServiceVolumeConfig,
     TaskConfig,
     TrialConfig,
     VerifierConfig,
@@ -132,7 +133,7 @@ async def run_trial(
     On cancel the trial's sandbox is stopped before the cancellation goes on; the board then
     tells how far the trial came.
     """
-    config = _config(board, task, trials, environment, deadlines, scored=scored, agent=agent)
+    config = trial_config(board, task, trials, environment, deadlines, scored=scored, agent=agent)
     folder = trials / board.trial
     with posted(board):
         try:
@@ -154,7 +155,7 @@ async def run_trial(
     return Concluded(folder, verdict, _seconds(result))
 
 
-def _config(
+def trial_config(
     board: Board,
     task: Path,
     trials: Path,
@@ -164,6 +165,7 @@ def _config(
     scored: bool,
     agent: Literal["profile", "oracle", "nop"],
 ) -> TrialConfig:
+    """Harbor's configuration of a trial; it is written to disk, so it holds no credential."""
     ours = agent == "profile"
     return TrialConfig(
         task=TaskConfig(path=task),
@@ -181,6 +183,7 @@ def _config(
             kwargs=dict(environment.kwargs),
             override_cpus=environment.cpus,
             override_memory_mb=environment.memory_mb,
+            mounts=[cast(ServiceVolumeConfig, mount) for mount in environment.mounts] or None,
         ),
         verifier=VerifierConfig(
             import_path=VERIFIER,

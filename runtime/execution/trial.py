@@ -25,8 +25,10 @@ from runtime.execution.board import Board, Verdict
 from runtime.execution.collect import Collected, collect_file, collect_tree, read_log
 from runtime.execution.conclude import failure_detail
 from runtime.execution.context import RunContext, clean_text
+from runtime.execution.engine import TOOL, engine_bindings, session_artifacts, session_log
 from runtime.execution.proxy_control import SANDBOX_URL
-from runtime.execution.workplace import Workplace
+from runtime.execution.workplace import EnvironmentSpec, Workplace
+from runtime.native.engines import install
 from specs import canonical
 from specs.assessment import Assessment, NoReward
 from specs.dataset import TaskEntry
@@ -34,6 +36,7 @@ from specs.errors import PracticumError
 from specs.ids import Prefix, new_id
 from specs.interaction import Seal
 from specs.launch import recorded_plan
+from specs.model import ModelInfo
 from specs.plans import EvaluationPlan
 from specs.profile import Binding
 from specs.records import (
@@ -95,6 +98,7 @@ class TrialRunner:
         self._place = workplace
         self._scopes: set[anyio.CancelScope] = set()
         self._plans: set[str] = set()
+        self._info: ModelInfo | None = None
 
     def cancel(self) -> None:
         """Stop the sandboxes of all trials under way; each is then settled as cancelled."""
@@ -174,7 +178,11 @@ class TrialRunner:
         board.agent_sec = deadlines.agent
         board.instruction = facts.instruction
         board.profile = context.profile
+        environment = self._place.environment(board.trial, plan.resources)
+        if context.profile.agent.engine.name == "claude-code":
+            environment = await self._with_engine(environment)
         board.bindings = {
+            **engine_bindings(context.profile.agent, await self._model()),
             Binding.RUN_ID: context.run,
             Binding.TRIAL_ID: board.trial,
             Binding.TASK_NAME: slot.task.name,
@@ -189,10 +197,26 @@ class TrialRunner:
             board,
             folder,
             self._place.trials,
-            self._place.environment(board.trial, plan.resources),
+            environment,
             deadlines,
             scored=not (isinstance(plan, EvaluationPlan) and plan.scoring == "none"),
         )
+
+    async def _model(self) -> ModelInfo:
+        """What the run's model is like; every sampler of a run has the same base."""
+        if self._info is None:
+            self._info = await self._context.compute.model(self._context.spec.sampler.base_model)
+        return self._info
+
+    async def _with_engine(self, environment: EnvironmentSpec) -> EnvironmentSpec:
+        """The environment with the pinned program in it, which the first trial installs.
+
+        Raises:
+            Unavailable: it cannot be installed.
+        """
+        version = self._context.profile.agent.engine.version
+        found = await anyio.to_thread.run_sync(install, version, self._context.log)
+        return environment.with_tool(found.folder, TOOL, found.manifest.digest)
 
     async def _record_plan(self, board: Board) -> str:
         """Keep the launch plan as an object, without the credential."""
@@ -285,7 +309,20 @@ class TrialRunner:
             kept = collect_file(folder / "agent" / scripts.OUTPUTS / str(index))
             if kept is not None:
                 found.append(Collected(output.path, kept.data, kept.truncated))
-        return found + collect_tree(folder / "artifacts", skip=frozenset({"manifest.json"}))
+        found += collect_tree(folder / "artifacts", skip=frozenset({"manifest.json"}))
+        return found + self._session(work)
+
+    def _session(self, work: _Work) -> list[Collected]:
+        """Claude Code's session log, and the trajectory made of it."""
+        agent = self._context.profile.agent
+        folder = self._place.trials / work.board.trial
+        if agent.engine.name != "claude-code":
+            return []
+        try:
+            return session_artifacts(folder, agent, work.token)
+        except Exception:  # noqa: BLE001 - a log of any shape costs the trajectory and no more
+            self._context.log(traceback.format_exc(), trial=work.board.trial)
+            return session_log(folder, work.token)
 
     def _logs(self, work: _Work) -> list[Write]:
         folder = self._place.trials / work.board.trial

@@ -1,7 +1,7 @@
 """Where the trials of a worker happen: folders, the task cache, and their environment."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,21 @@ class EnvironmentSpec:
     import_path: str = SANDBOX
     cpus: float | None = None
     memory_mb: int | None = None
+    mounts: tuple[Mapping[str, Any], ...] = ()
+    """Read-only folders of the host, for Harbor's environments that can mount."""
+
+    def with_tool(self, source: Path, target: str, version: str) -> "EnvironmentSpec":
+        """The same with a folder of the host inside, read-only.
+
+        The local sandbox takes it as one of its tools; Harbor's docker and podman mount it.
+        An environment that can do neither refuses the trial when it is made.
+        """
+        if self.import_path == SANDBOX:
+            tool = {"source": str(source), "target": target, "version": version}
+            given = [*self.kwargs.get("tools", ()), tool]
+            return replace(self, kwargs={**self.kwargs, "tools": given})
+        mount = {"type": "bind", "source": str(source), "target": target, "read_only": True}
+        return replace(self, mounts=(*self.mounts, mount))
 
 
 @dataclass(frozen=True, slots=True)

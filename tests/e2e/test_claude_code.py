@@ -1,0 +1,99 @@
+"""The real Claude Code, pinned, on scripted models: in a trial, in a user's folder, in a terminal.
+
+It needs the program in the tool folder (npm installs it once) and the tokenizer of
+smollm2-135m-instruct; where either cannot be had, these tests are skipped.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.compute import models
+from runtime.native import engines
+from specs.claude_code import PINNED_VERSION
+from specs.errors import Unavailable
+from tests.e2e.support import Stack, profile, write_tasks
+
+pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(600)]
+
+SMALL = ["--tools", "Bash", "--system-prompt", "You work in a shell.", "--strict-mcp-config"]
+"""A first prompt of some 2k tokens, for a window of 8k."""
+
+
+def bash(command: str) -> str:
+    """A reply that calls Bash, in the markup of the scripted model's family."""
+    call = {"name": "Bash", "arguments": {"command": command, "description": "work"}}
+    return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+
+
+REPLIES = {
+    "e2e/parity-0": [bash("echo 2 > /app/length.txt && echo $CLAUDE_CONFIG_DIR"), "Done."],
+}
+
+
+def native(**changes: object) -> dict[str, object]:
+    """A profile that runs Claude Code on the scripted model."""
+    return profile(
+        **{
+            "model": "scripted/claude",
+            "engine": {"name": "claude-code", "version": PINNED_VERSION},
+            "files": [{"path": "CLAUDE.md", "content": "Work in /app.\n"}],
+            "args": SMALL,
+            **changes,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """A running stack that knows `scripted/claude`, in a model cache of its own."""
+    try:
+        engines.install()
+        cached = models.pull(models.SMOLLM2)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with (
+        tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        made = Stack(Path(name))
+        folder = made.root / "models"
+        folder.mkdir()
+        (folder / cached.name).symlink_to(models.models_folder() / cached.name)
+        patch.setenv("PRACTICUM_MODELS", str(folder))
+        write_tasks(made.root / "tasks", 1)
+        task = made.root / "tasks" / "task-0" / "task.toml"
+        task.write_text(task.read_text().replace("memory_mb = 256", "memory_mb = 2048"))
+        scenario = {
+            "schema": "practicum.scenario/v1",
+            "tokenizer": cached.name,
+            "replies": REPLIES,
+        }
+        up = made.run("up")
+        assert up.code == 0, up.err
+        file = made.write("scenario.json", scenario)
+        made.json("model", "pull", "scripted/claude", "--scenario", file)
+        made.json("dataset", "publish", str(made.root / "tasks"), "--as", "e2e/parity@v1")
+        yield made
+        down = made.run("down")
+        assert down.code == 0, down.err
+        assert not made.processes()
+
+
+def test_a_trial_in_the_sandbox_calls_bash_and_its_evidence_verifies(stack: Stack) -> None:
+    started = stack.json(
+        *("run", "start", "--dataset", "e2e/parity@v1"),
+        *("--actor", stack.write("actor.json", native())),
+        *("--plan", stack.write("plan.json", {"trials_per_task": 1})),
+    )
+    run = started["run"]
+    ended = stack.json("run", "wait", run, "--timeout", "5m", timeout=330)
+    logs = stack.run("run", "logs", run)
+    assert ended["state"] == "completed", logs.out
+    (trial,) = stack.json("run", "trials", run)["items"]
+    assert trial["settled"]["outcome"] == "completed", logs.out
+    assert trial["assessment"]["reward"] == 1.0, logs.out
+    assert stack.json("run", "verify", run)["ok"]
