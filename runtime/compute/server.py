@@ -10,9 +10,7 @@ operation that has begun completes.
 
 import argparse
 import logging
-import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -30,6 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from runtime import exclusive
 from runtime.compute import messages as m
 from runtime.compute.protocol import Compute
 from runtime.compute.router import LocalCompute
@@ -368,7 +367,7 @@ def serve(path: Path, state: Path, *, threads: int | None = None) -> None:
     signal.signal(signal.SIGTERM, _exit)
     app = create_app(LocalCompute(state, threads=threads))
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S)
-    with listen(path) as listening:
+    with exclusive.listen(path) as listening:
         try:
             uvicorn.Server(config).run(sockets=[listening])
         finally:
@@ -377,23 +376,6 @@ def serve(path: Path, state: Path, *, threads: int | None = None) -> None:
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:
     sys.exit(0)
-
-
-def listen(path: Path) -> socket.socket:
-    """Listen on `path` for this user alone (uvicorn would open it to all).
-
-    From here on clients may connect; they wait until the server takes them on.
-    """
-    # A socket left by a killed process; the supervisor sees to it that only one runs.
-    path.unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)
-    try:
-        listening.bind(str(path))
-    finally:
-        os.umask(before)
-    listening.listen(256)
-    return listening
 
 
 if __name__ == "__main__":

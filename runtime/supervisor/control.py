@@ -123,6 +123,8 @@ def status(home: Home) -> StackReport:
     """What runs, from the lock, the state file and the sockets."""
     running = is_locked(home)
     state = read_state(home) if running else None
+    if state is not None and not lives(state.pid, state.ticks):
+        state = None  # of an earlier stack: the supervisor that has the lock now wrote none yet
     parts = [_part_report(part, home, _status_of(part, state)) for part in PARTS]
     return StackReport(
         home=str(home.root),

@@ -17,11 +17,12 @@ import uvicorn
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
+from runtime import exclusive
 from runtime.compute import models
 from runtime.compute.client import HttpCompute
 from runtime.compute.protocol import Compute
 from runtime.compute.router import LocalCompute
-from runtime.compute.server import create_app, listen
+from runtime.compute.server import create_app
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,7 +51,7 @@ def serving(compute: Compute, socket: Path) -> Generator[None]:
     """Serve `compute` on `socket` from a thread with its own loop."""
     config = uvicorn.Config(create_app(compute), log_level="warning", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
-    with listen(socket) as listening:
+    with exclusive.listen(socket) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

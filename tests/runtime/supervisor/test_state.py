@@ -12,6 +12,7 @@ import pytest
 
 from runtime.home import Home, Role
 from runtime.supervisor import control
+from runtime.supervisor.control import status
 from runtime.supervisor.health import answers, healthy
 from runtime.supervisor.parts import PARTS
 from runtime.supervisor.settings import LEASE, THREADS, read_settings
@@ -75,6 +76,17 @@ def test_the_state_file_is_read_back_whole_or_not_at_all(home: Home) -> None:
     assert read_state(home) == state
     state_path(home).write_text('{"pid": 1')
     assert read_state(home) is None
+
+
+def test_the_state_of_an_earlier_stack_says_nothing_about_the_one_that_starts(home: Home) -> None:
+    """Its restarts would make `up` give up on a stack that has only just taken the lock."""
+    write_state(home, state_with(PartStatus(name="proxy", state="backoff", restarts=9)))
+    lock = acquire(home)
+    assert lock is not None
+    with lock:
+        report = status(home)
+    assert (report.running, report.pid) == (True, None)
+    assert {part.restarts for part in report.parts} == {0}
 
 
 def test_a_process_is_known_by_pid_and_start_time(sleeper: "subprocess.Popen[bytes]") -> None:
