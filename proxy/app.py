@@ -21,9 +21,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from proxy.admission import DEFAULT_LIMITS, Admission, Limits
 from proxy.auth import Verifier, bearer
 from proxy.calls import Calls
 from proxy.chains import Party
+from proxy.dialects import MESSAGES
 from proxy.gateway import Gateway
 from proxy.leases import Leases
 from proxy.live import PATIENCE_SEC, Life
@@ -66,6 +68,7 @@ class Settings:
     worker_key: str
     patience: float = PATIENCE_SEC
     grace: float = GRACE_SEC
+    limits: Limits = DEFAULT_LIMITS
 
 
 class Parts:
@@ -76,7 +79,10 @@ class Parts:
         self.registry = Registry(spool, self.leases)
         self.sealer = Sealer(spool, self.registry, settings.gateway, grace=settings.grace)
         self.verifier = Verifier(settings.gateway)
-        self.life = Life(settings.compute, settings.gateway, patience=settings.patience)
+        self.admission = Admission(settings.limits)
+        self.life = Life(
+            settings.compute, settings.gateway, self.admission, patience=settings.patience
+        )
         voices = Voices(settings.gateway, settings.compute)
         self.calls = Calls(self.registry, voices, self.life, tasks)
 
@@ -121,6 +127,7 @@ def create_app(settings: Settings) -> Starlette:
             Route("/v1/messages", _messages, methods=["POST"]),
             Route("/v1/messages/count_tokens", _count_tokens, methods=["POST"]),
             Route("/v1/models", _models, methods=["GET"]),
+            Route("/v1/models/{model}", _model, methods=["GET"]),
             Route("/", _root, methods=["GET", "HEAD"]),
             Route("/healthz", _internal(_healthz), methods=["GET"]),
             Route("/internal/trials/{trial}/seal", _internal(_seal), methods=["POST"]),
@@ -138,29 +145,34 @@ def create_app(settings: Settings) -> Starlette:
 async def _messages(request: Request) -> Response:
     parts = _parts(request)
     claims = await parts.verifier.claims(request.headers)
+    parts.admission.check()
     body = await _body(request, MAX_BODY_BYTES)
     retry = request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
-    joined = await parts.calls.ask(claims, _party(request), body, retry=retry)
-    return CallReply(parts.life, joined, claims.model)
+    with parts.admission.call():
+        joined = await parts.calls.ask(MESSAGES, claims, _party(request), body, retry=retry)
+    return CallReply(parts.life, joined, MESSAGES, claims.model)
 
 
 async def _count_tokens(request: Request) -> Response:
     parts = _parts(request)
     claims = await parts.verifier.claims(request.headers)
-    body = await _body(request, MAX_BODY_BYTES)
-    return JSONResponse({"input_tokens": await parts.calls.count(claims, _party(request), body)})
+    async with parts.admission.count():
+        body = await _body(request, MAX_BODY_BYTES)
+        tokens = await parts.calls.count(MESSAGES, claims, _party(request), body)
+    return JSONResponse(MESSAGES.count(tokens))
 
 
 async def _models(request: Request) -> Response:
+    """The trial's own model, on one page whatever `limit` says."""
     claims = await _parts(request).verifier.claims(request.headers)
-    model = {
-        "type": "model",
-        "id": claims.model,
-        "display_name": claims.model,
-        "created_at": "1970-01-01T00:00:00Z",
-    }
-    page = {"data": [model], "has_more": False, "first_id": claims.model, "last_id": claims.model}
-    return JSONResponse(page)
+    return JSONResponse(MESSAGES.models(claims.model))
+
+
+async def _model(request: Request) -> Response:
+    claims = await _parts(request).verifier.claims(request.headers)
+    if request.path_params["model"] != claims.model:
+        raise NotFound("The trial has no other model than its own.")
+    return JSONResponse(MESSAGES.model(claims.model))
 
 
 async def _root(_request: Request) -> Response:
@@ -236,17 +248,18 @@ def _request_id() -> str:
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:
-    return error_reply(cast(PracticumError, error), _request_id())
+    return error_reply(MESSAGES, cast(PracticumError, error), _request_id())
 
 
 async def _refuse_http(_request: Request, error: Exception) -> Response:
     status = cast(HTTPException, error).status_code
     if status == 405:
         return error_reply(
+            MESSAGES,
             InvalidInput("The method is not allowed here.", code=ErrorCode.METHOD_NOT_ALLOWED),
             _request_id(),
         )
-    return error_reply(NotFound("There is no such route."), _request_id())
+    return error_reply(MESSAGES, NotFound("There is no such route."), _request_id())
 
 
 async def _gone(_request: Request, _error: Exception) -> Response:
@@ -255,4 +268,4 @@ async def _gone(_request: Request, _error: Exception) -> Response:
 
 async def _crash(_request: Request, error: Exception) -> Response:
     _log.error("request failed", exc_info=error)
-    return error_reply(Internal("The proxy failed; its log says where."), _request_id())
+    return error_reply(MESSAGES, Internal("The proxy failed; its log says where."), _request_id())

@@ -1,9 +1,9 @@
 """Trial tokens: verified offline with the gateway's public keys (invariant 13).
 
 A token opens the calls of its own trial and fence and nothing else. Keys are fetched once and
-again when a token names a key that is not known, at most once a second. A credential that is
-wrong is 401; one that was right and is so no longer (expired, not renewed) is 403, since a
-harness repeats 401 in vain.
+again when a token names a key that is not known, at most once a second. A request without a
+token is 401; a token that opens nothing (wrong, expired, not renewed) is 403, since a harness
+repeats 401 in vain.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ AUDIENCE, ISSUER, ALGORITHM = "practicum-proxy", "practicum", "EdDSA"
 _LEEWAY_SEC = 5.0
 _REFRESH_SEC = 1.0
 _REMEMBERED = 4096
+_SEND = "Send the trial's token as `Authorization: Bearer` or `x-api-key`."
 
 
 class Verifier:
@@ -40,12 +41,12 @@ class Verifier:
         """The claims of the token in `Authorization: Bearer` or `x-api-key`.
 
         Raises:
-            Forbidden: `unauthenticated` (no token, or not one of ours) or `forbidden` (expired).
+            Forbidden: `unauthenticated` (no token) or `forbidden` (not one of ours, or expired).
             Unavailable: the keys cannot be fetched.
         """
         token = bearer(headers)
         if not token:
-            raise _unauthenticated("No trial token was sent.")
+            raise Forbidden("No trial token was sent.", code=ErrorCode.UNAUTHENTICATED, next=_SEND)
         name = hashlib.sha256(token.encode(errors="replace")).digest()
         claims = self._seen.get(name)
         if claims is None:
@@ -72,9 +73,9 @@ class Verifier:
             )
             return canonical.validate(TrialClaims, payload, what="trial token")
         except jwt.PyJWTError as error:
-            raise _unauthenticated(f"The trial token is not valid: {error}.") from None
+            raise _refused(f"The trial token is not valid: {error}.") from None
         except InvalidInput as error:
-            raise _unauthenticated(error.problem.detail) from None
+            raise _refused(error.problem.detail) from None
 
     async def _key(self, kid: str) -> jwt.PyJWK:
         if kid not in self._keys:
@@ -84,7 +85,7 @@ class Verifier:
                     self._fetched = time.monotonic()
                     self._keys = {key.key_id or "": key for key in found.keys}
         if kid not in self._keys:
-            raise _unauthenticated("The trial token names a key that the gateway does not have.")
+            raise _refused("The trial token names a key that the gateway does not have.")
         return self._keys[kid]
 
     def _stale(self) -> bool:
@@ -106,9 +107,5 @@ def expired() -> Forbidden:
     )
 
 
-def _unauthenticated(detail: str) -> Forbidden:
-    return Forbidden(
-        detail,
-        code=ErrorCode.UNAUTHENTICATED,
-        next="Send the trial's token as `Authorization: Bearer` or `x-api-key`.",
-    )
+def _refused(detail: str) -> Forbidden:
+    return Forbidden(detail, next=_SEND)

@@ -15,8 +15,8 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from proxy.chains import Match, Party, Turn, scene_of
+from proxy.dialects.base import Dialect, Request
 from proxy.live import Life
-from proxy.messages import Request, read_count, read_request
 from proxy.models import Voice, Voices
 from proxy.registry import Registry
 from proxy.sampling import Spent, decide
@@ -61,7 +61,9 @@ class Calls:
         self._life = life
         self._tasks = tasks
 
-    async def ask(self, claims: TrialClaims, party: Party, body: bytes, *, retry: bool) -> Joined:
+    async def ask(
+        self, dialect: Dialect, claims: TrialClaims, party: Party, body: bytes, *, retry: bool
+    ) -> Joined:
         """The call that answers a request: a new one, or one that it joins.
 
         The caller waits on the call and must tell `Life.leave` when it no longer does. `retry`
@@ -73,14 +75,14 @@ class Calls:
         """
         trial = await self._registry.trial(claims)
         try:
-            request = read_request(body)
+            request = dialect.read(body)
             _check_prefill(request.conversation)
             voice = await self._voices.load(claims.sampler)
             async with trial.lock:
                 self._registry.check_open(trial)
                 call = _known(trial, (party, request.digest), retry=retry, stream=request.stream)
                 if call is None:
-                    call = await self._begin(trial, claims, party, request, body, voice)
+                    call = await self._begin(dialect, trial, claims, party, request, body, voice)
                 call.waiters += 1
                 return Joined(trial, call, request.stream)
         except PracticumError as error:
@@ -88,10 +90,10 @@ class Calls:
                 await _refuse(trial, body, error)
             raise
 
-    async def count(self, claims: TrialClaims, party: Party, body: bytes) -> int:
+    async def count(self, dialect: Dialect, claims: TrialClaims, party: Party, body: bytes) -> int:
         """How many tokens the prompt of a request would have."""
         trial = await self._registry.trial(claims)
-        conversation = read_count(body)
+        conversation = dialect.read_count(body)
         _check_prefill(conversation)
         voice = await self._voices.load(claims.sampler)
         scene = scene_of(conversation, claims.sampler)
@@ -101,6 +103,7 @@ class Calls:
 
     async def _begin(
         self,
+        dialect: Dialect,
         trial: Trial,
         claims: TrialClaims,
         party: Party,
@@ -141,6 +144,7 @@ class Calls:
             sampling=sampling,
             requested=dict(request.requested),
             request_digest=request.digest,
+            dialect=dialect.name,
         )
         turn = Turn(
             interaction=intent.interaction,

@@ -1,4 +1,7 @@
-"""The life of an admitted call: intent durable, sampled, answer durable, then anyone is told.
+"""The life of an admitted call: intent durable, sampled, answer durable, then all of it is told.
+
+Text and thinking are shown while sampling; what makes an answer complete only once it is
+durable (invariant 2).
 
 Nothing that ends a call before its answer is durable passes silently: the call is recorded as
 failed and counts as lost. Cancelling its scope does the same.
@@ -12,12 +15,14 @@ from collections.abc import Sequence
 import anyio
 import numpy as np
 
+from proxy.admission import Admission
 from proxy.gateway import Gateway
+from proxy.hearing import Heard, Hearing
 from proxy.models import Voice
 from proxy.sampling import params
 from proxy.spool import Ticket
 from proxy.trials import Call, Trial, now
-from runtime.compute.protocol import Compute, SampleContext, Sampled
+from runtime.compute.protocol import Compute, IntArray, SampleContext, Sampled
 from runtime.formats.conversation import Tool
 from specs.errors import ErrorCode, ErrorObject, Internal, NotFound, PracticumError, Unavailable
 from specs.interaction import Answer, Failure, SamplingUsed, Superseded
@@ -35,14 +40,21 @@ class Life:
     Args:
         compute: samples.
         gateway: has the adapters that compute lacks.
+        admission: is told what is under way.
         patience: seconds to wait for a compute process that is away.
     """
 
     def __init__(
-        self, compute: Compute, gateway: Gateway, *, patience: float = PATIENCE_SEC
+        self,
+        compute: Compute,
+        gateway: Gateway,
+        admission: Admission,
+        *,
+        patience: float = PATIENCE_SEC,
     ) -> None:
         self._compute = compute
         self._gateway = gateway
+        self._admission = admission
         self._patience = patience
 
     async def run(
@@ -58,15 +70,15 @@ class Life:
         """From a submitted intent to a settled call. On cancel the call is lost, durably."""
         error: PracticumError = _stopped(call)
         try:
-            with anyio.CancelScope() as call.scope:
+            with self._admission.call(), anyio.CancelScope() as call.scope:
                 if call.abandoned:
                     call.scope.cancel()
                 await intent.wait()
                 call.started.set()
                 begun = time.monotonic()
-                sampled = await self._sample(voice, prompt, call.intent.sampling, context)
-                await self._answer(trial, call, voice, sampled, tools)
-                _log.info("answered", extra=_facts(call, len(prompt), sampled, begun))
+                heard = await self._hear(call, voice, prompt, context, tools)
+                await self._answer(trial, call, heard)
+                _log.info("answered", extra=_facts(call, len(prompt), heard.sampled, begun))
         except PracticumError as failure:
             error = failure
         except Exception as failure:  # noqa: BLE001 - the boundary of a call; logged
@@ -78,6 +90,7 @@ class Life:
             if call.result is None:
                 with anyio.CancelScope(shield=True):
                     await self._lose(trial, call, error)
+            call.showing.end()
             trial.under_way.discard(call)
 
     def leave(self, trial: Trial, call: Call, *, delivered: bool) -> None:
@@ -101,20 +114,25 @@ class Life:
         if not trial.closed:
             trial.append(Superseded(interaction=call.intent.interaction, at=now()), {})
 
-    async def _sample(
-        self, voice: Voice, prompt: "array[int]", used: SamplingUsed, context: SampleContext
-    ) -> Sampled:
-        """Sample; a compute process that is away is waited for, a missing adapter is sent."""
+    async def _hear(
+        self,
+        call: Call,
+        voice: Voice,
+        prompt: "array[int]",
+        context: SampleContext,
+        tools: Sequence[Tool],
+    ) -> Heard:
+        """Sample and read; a compute process that is away is waited for, a missing adapter is
+        sent. What a client may have seen is never sampled again: then the call fails."""
         ids = np.frombuffer(prompt, dtype=np.int32)
         deadline = anyio.current_time() + self._patience
         pause, sent = _FIRST_PAUSE, False
         while True:
             try:
-                sequences = await self._compute.sample(
-                    voice.sampler, ids, params(used), num_samples=1, context=context
-                )
-                return _checked(sequences[0], used)
+                return await self._listen(call, voice, ids, context, tools)
             except PracticumError as error:
+                if call.showing.any:
+                    raise
                 if error.problem.code is ErrorCode.ADAPTER_MISSING and not sent:
                     sent = True
                     await self._send_adapter(voice)
@@ -123,6 +141,27 @@ class Life:
                     raise
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _listen(
+        self,
+        call: Call,
+        voice: Voice,
+        ids: IntArray,
+        context: SampleContext,
+        tools: Sequence[Tool],
+    ) -> Heard:
+        """Read an answer as it is sampled, and show what may be shown (invariant 2)."""
+        name, used = call.intent.interaction, call.intent.sampling
+        prefilled = call.messages[-1].role == "assistant"
+        reader = voice.family.reader(call=name, tools=tools, prefilled=prefilled)
+        hearing = Hearing(name, voice.codec.decoder(), reader, used.stop_sequences)
+        sampling = self._compute.stream(voice.sampler, ids, params(used), context=context)
+        async with sampling as chunks:
+            async for chunk in chunks:
+                call.showing.add(hearing.feed(chunk))
+                if hearing.over:
+                    break
+        return _checked(hearing.close(), used)
 
     async def _send_adapter(self, voice: Voice) -> None:
         digest = voice.ref.adapter
@@ -134,24 +173,18 @@ class Life:
             raise error.with_object(ErrorObject(type="sampler", id=voice.ref.id)) from None
         await self._compute.put_adapter(digest, data)
 
-    async def _answer(
-        self, trial: Trial, call: Call, voice: Voice, sampled: Sampled, tools: Sequence[Tool]
-    ) -> None:
-        """Derive the content, make the record durable, then let the call be seen."""
+    async def _answer(self, trial: Trial, call: Call, heard: Heard) -> None:
+        """Make the record durable, then let the whole answer be seen."""
+        sampled = heard.sampled
         output = array("i", sampled.tokens.astype(np.int32).tobytes())
-        parsed = voice.family.parse(
-            voice.codec.pieces(output),
-            call=call.intent.interaction,
-            tools=tools,
-            prefilled=call.messages[-1].role == "assistant",
-        )
         answer = Answer(
             interaction=call.intent.interaction,
             at=now(),
-            stop_reason=sampled.stop_reason,
+            stop_reason=heard.stop_reason,
+            stop_sequence=heard.stop_sequence,
             provenance=sampled.provenance,
-            content=parsed.content,
-            parse_error=parsed.parse_error,
+            content=heard.content,
+            parse_error=heard.parse_error,
             superseded=call.waiters == 0,
         )
         arrays: dict[str, array[int] | array[float]] = {"output": output}
@@ -180,19 +213,20 @@ class Life:
         call.fail(error)
 
 
-def _checked(sampled: Sampled, used: SamplingUsed) -> Sampled:
-    """A sequence that keeps to what was asked for.
+def _checked(heard: Heard, used: SamplingUsed) -> Heard:
+    """An answer whose tokens keep to what was asked for.
 
     Raises:
         Internal: compute broke its contract; nothing of it may become evidence.
     """
+    sampled = heard.sampled
     size = len(sampled.tokens)
     ends = bool(size) and int(sampled.tokens[-1]) in used.stop
     if size > used.max_tokens or (sampled.stop_reason == "stop" and not ends):
         raise Internal(f"Compute returned {size} tokens that break their own parameters.")
     if sampled.logprobs is not None and len(sampled.logprobs) != size:
         raise Internal(f"Compute returned {len(sampled.logprobs)} log-probs of {size} tokens.")
-    return sampled
+    return heard
 
 
 def _stopped(call: Call) -> Unavailable:

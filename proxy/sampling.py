@@ -3,11 +3,11 @@
 import hashlib
 from dataclasses import dataclass
 
-from proxy.messages import Request
+from proxy.dialects.base import Request
 from runtime.compute.protocol import SamplingParams
 from specs import canonical
 from specs.errors import ErrorCode, ErrorObject, Forbidden, InvalidInput
-from specs.interaction import SamplingUsed
+from specs.interaction import LimitedBy, SamplingUsed
 from specs.model import ModelInfo
 from specs.profile import Sampling
 from specs.worker_api import TrialClaims
@@ -40,7 +40,7 @@ def decide(
     """
     if claims.max_calls is not None and spent.calls >= claims.max_calls:
         raise _limit(claims, MAX_CALLS, f"{claims.max_calls} model calls")
-    room = info.context_tokens - prompt_tokens
+    room = window = info.context_tokens - prompt_tokens
     if room < 1:
         raise InvalidInput(
             f"prompt is too long: {prompt_tokens} tokens > {info.context_tokens - 1} maximum",
@@ -55,13 +55,16 @@ def decide(
         room = min(room, left)
     profile = canonical.validate(Sampling, claims.sampling, what="profile sampling")
     top_k = _first(profile.top_k, request.top_k, -1)
+    asked = _first(profile.max_tokens, request.max_tokens, room)
     return SamplingUsed(
         temperature=_first(profile.temperature, request.temperature, 1.0),
         top_p=_first(profile.top_p, request.top_p, 1.0),
         top_k=top_k if top_k > 0 else -1,
-        max_tokens=min(_first(profile.max_tokens, request.max_tokens, room), room),
+        max_tokens=min(asked, room),
         seed=None if claims.seed is None else call_seed(claims.seed, sequence),
         stop=info.stop_tokens,
+        stop_sequences=request.stop_sequences,
+        limited_by=_limited_by(asked, profile, window=window, room=room),
     )
 
 
@@ -80,6 +83,12 @@ def params(used: SamplingUsed) -> SamplingParams:
         top_k=used.top_k,
         seed=used.seed,
     )
+
+
+def _limited_by(asked: int, profile: Sampling, *, window: int, room: int) -> LimitedBy:
+    if asked <= room:
+        return LimitedBy.REQUEST if profile.max_tokens is None else LimitedBy.PROFILE
+    return LimitedBy.TRIAL if room < window else LimitedBy.WINDOW
 
 
 def _first[T](profile: T | None, request: T | None, default: T) -> T:

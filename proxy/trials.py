@@ -17,7 +17,8 @@ from pathlib import Path
 import anyio
 
 from proxy.chains import Chains, Party, Scene, Turn, scene_of
-from proxy.messages import read_request
+from proxy.dialects import DIALECTS
+from proxy.showing import Showing
 from proxy.spool import Key, Segment, Spool, Ticket
 from runtime.formats.conversation import Message
 from specs import evidence
@@ -53,6 +54,7 @@ class Call:
     """Whether the answer was first asked for as events."""
     scope: anyio.CancelScope | None = None
     """Cancels the sampling of a call under way."""
+    showing: Showing = field(default_factory=Showing)
     started: anyio.Event = field(default_factory=anyio.Event)
     done: anyio.Event = field(default_factory=anyio.Event)
     result: Answered | None = None
@@ -204,7 +206,8 @@ class _Replay:
         party = Party(intent.session, intent.agent)
         scene, messages = Scene(b"", b"", intent.sampler), ()
         try:
-            request = read_request(zlib.decompress(arrays["request"].tobytes()))
+            dialect = DIALECTS[intent.dialect]
+            request = dialect.read(zlib.decompress(arrays["request"].tobytes()))
             scene = scene_of(request.conversation, intent.sampler)
             messages = request.conversation.messages
         except (KeyError, zlib.error, InvalidInput):

@@ -63,6 +63,7 @@ class ErrorCode(StrEnum):
     STACK_UNAVAILABLE = "stack_unavailable"
     STORE_UNAVAILABLE = "store_unavailable"
     COMPUTE_UNAVAILABLE = "compute_unavailable"
+    OVERLOADED = "overloaded"
     DATABASE_NEWER = "database_newer"
     WAIT_TIMED_OUT = "wait_timed_out"
     VERIFICATION_FAILED = "verification_failed"

@@ -49,6 +49,17 @@ class BranchReason(StrEnum):
     PROXY_RESTART = "proxy_restart"
 
 
+class LimitedBy(StrEnum):
+    """What set the `max_tokens` of a call."""
+
+    REQUEST = "request"
+    PROFILE = "profile"
+    TRIAL = "trial"
+    """What was left of the trial's output tokens."""
+    WINDOW = "window"
+    """What the prompt left of the model's context."""
+
+
 class SamplingUsed(Contract):
     """Parameters that the sampler really used."""
 
@@ -58,6 +69,9 @@ class SamplingUsed(Contract):
     max_tokens: int
     seed: int | None = None
     stop: tuple[int, ...]
+    stop_sequences: tuple[str, ...] = ()
+    """Texts at which sampling was stopped from outside."""
+    limited_by: LimitedBy = LimitedBy.REQUEST
 
 
 class Intent(Contract):
@@ -85,18 +99,23 @@ class Intent(Contract):
     requested: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Sampling values as the harness asked for them."""
     request_digest: Digest
+    dialect: str = "anthropic"
+    """The API that the harness spoke: how to read `request`."""
 
 
 class Answer(Contract):
     """The complete record of a call. Arrays: `output` int32; `logprobs` float32 or absent.
 
     `output` includes the stop token; the joint to the next turn belongs to the next prompt.
+    With `stop_reason` `sequence` it ends with the token that completed `stop_sequence` in a
+    text block, and `content` ends before that text.
     """
 
     kind: Literal["answer"] = "answer"
     interaction: Id
     at: str
-    stop_reason: Literal["stop", "length"]
+    stop_reason: Literal["stop", "length", "sequence"]
+    stop_sequence: str | None = None
     provenance: Literal["sampled", "scripted", "upstream"]
     content: list[JsonValue]
     """The content blocks as answered, derived from the tokens for display and matching."""

@@ -42,15 +42,15 @@ async def test_either_header_opens_and_the_bearer_wins(short_dir: Path) -> None:
         {"jti": None},
     ],
 )
-async def test_a_token_with_wrong_claims_is_401(short_dir: Path, changes: dict[str, Any]) -> None:
+async def test_a_token_with_wrong_claims_is_403(short_dir: Path, changes: dict[str, Any]) -> None:
     async with world(short_dir) as stack:
         claims = {**stack.gateway.claims(), **changes}
         response = await _ask(stack, {"authorization": f"Bearer {stack.gateway.token(claims)}"})
-    assert response.status_code == 401
-    assert response.json()["error"]["type"] == "authentication_error"
+    assert response.status_code == 403
+    assert response.json()["error"]["type"] == "permission_error"
 
 
-async def test_a_token_that_is_not_the_gateways_is_401(short_dir: Path) -> None:
+async def test_a_token_that_is_not_the_gateways_is_403_and_none_is_401(short_dir: Path) -> None:
     async with world(short_dir) as stack:
         claims = stack.gateway.claims()
         good = stack.gateway.token(claims)
@@ -67,7 +67,8 @@ async def test_a_token_that_is_not_the_gateways_is_401(short_dir: Path) -> None:
             WORKER_KEY,
         ):
             response = await _ask(stack, {"authorization": f"Bearer {token}"})
-            assert response.status_code == 401, token
+            assert response.status_code == 403, token
+            assert response.headers["x-should-retry"] == "false"
             assert token not in response.text
         assert (await _ask(stack, {})).status_code == 401
         assert not list(stack.spool.glob("*.seg"))

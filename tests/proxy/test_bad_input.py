@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specs import evidence
-from tests.proxy.world import Dice, user, world
+from tests.proxy.world import Dice, ids_text, user, world
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ def blocks(*content: Any, role: str = "user") -> dict[str, Any]:
         ({"system": [{"type": "image"}]}, "system.0"),
         ({"tools": [{"description": "x"}]}, "tools.0.name"),
         ({"tools": [{"name": "x"}]}, "tools.0.input_schema"),
-        ({"tools": [{"name": "web_search", "type": "web_search_20250305"}]}, "tools.0"),
+        ({"tools": [{"name": "x", "type": "custom"}]}, "tools.0.input_schema"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": "8"}, "max_tokens"),
         ({"max_tokens": True}, "max_tokens"),
@@ -51,7 +51,10 @@ def blocks(*content: Any, role: str = "user") -> dict[str, Any]:
         ({"temperature": "hot"}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"top_k": 1.5}, "top_k"),
-        ({"stop_sequences": ["x"]}, "stop_sequences"),
+        ({"stop_sequences": "x"}, "stop_sequences"),
+        ({"stop_sequences": ["x", " \n"]}, "stop_sequences.1"),
+        ({"stop_sequences": ["x"] * 65}, "stop_sequences"),
+        ({"max_tokens": 10**30}, "max_tokens"),
         ({"stream": "yes"}, "stream"),
         ({"model": ""}, "model"),
         ({"tool_choice": {"type": "maybe"}}, "tool_choice"),
@@ -85,7 +88,6 @@ async def test_a_bad_field_is_named_and_the_refusal_is_on_record(
         b"\xff\xfe",
         b'{"model": NaN}',
         b'{"model": "m", "max_tokens": 8, "max_tokens": 9, "messages": []}',
-        b'{"model":"m","max_tokens":8,"messages":[{"role":"user","content":"\\ud800"}]}',
         b'{"model":"m","max_tokens":' + b"9" * 30 + b',"messages":[]}',
         b'{"model":"m","max_tokens":' + b"9" * 9999 + b',"messages":[]}',
         b'{"model":"m","max_tokens":1e999,"messages":[]}',
@@ -129,6 +131,21 @@ async def test_odd_but_legal_content_is_answered(short_dir: Path) -> None:
             [user("u")], headers={"anthropic-beta": "no-such-beta"}, some_new_field={"a": [1]}
         )
         assert unknown.status_code == 200
+
+
+async def test_half_a_character_of_a_text_that_was_cut_is_replaced_and_said_so(
+    short_dir: Path,
+) -> None:
+    async with world(short_dir) as stack:
+        claims = stack.gateway.claims()
+        body = json.dumps({**GOOD, "messages": [user("a\ud83d")]}).encode()
+        response = await stack.client.post(
+            "/v1/messages", content=body, headers=stack.harness(**claims).headers
+        )
+        (call,) = stack.interactions(claims["trial"])
+    assert response.status_code == 200
+    assert "a\ufffd<|im_end|>" in ids_text(call.prompt)
+    assert call.intent.normalisations == ("replaced:lone_surrogates",)
 
 
 async def test_a_prompt_that_is_too_long_is_refused_in_the_words_harnesses_know(

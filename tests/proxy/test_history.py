@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.messages import BILLING_PREFIX
+from proxy.dialects.anthropic import BILLING_PREFIX
 from specs.interaction import BranchReason, CallState
 from tests.proxy.world import Dice, Harness, echo, ids_text, user, world
 

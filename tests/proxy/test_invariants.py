@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from proxy.app import Parts, Settings, running
 from proxy.auth import AUDIENCE
 from proxy.chains import Party
+from proxy.dialects import MESSAGES
 from specs import evidence
 from specs.interaction import CallState, Interaction
 from specs.worker_api import TrialClaims
@@ -91,7 +92,7 @@ class Player:
     async def ask(self, parts: Parts, *, leave: bool, text: str) -> None:
         body = {"model": "m", "max_tokens": self.max_tokens, "messages": self.turns, **self.fields}
         joined = await parts.calls.ask(
-            self.claims, self.party, json.dumps(body).encode(), retry=False
+            MESSAGES, self.claims, self.party, json.dumps(body).encode(), retry=False
         )
         self.asked += 1
         if leave:

@@ -8,7 +8,7 @@ import itertools
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +21,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import OKPAlgorithm
 
+from proxy.admission import Limits
 from proxy.app import Settings
 from proxy.server import server
+from runtime.compute.chunks import chunked
 from runtime.compute.protocol import (
+    Chunk,
     IntArray,
     SampleContext,
     Sampled,
@@ -78,6 +81,11 @@ class Dice:
         self.delay = 0.0
         self.gate: anyio.Event | None = None
         self.failures: list[Exception] = []
+        self.size = 3
+        """Tokens in a chunk."""
+        self.before: Callable[[int], Awaitable[None]] | None = None
+        """Awaited before each chunk, which is told its number."""
+        self.context = CONTEXT
 
     async def model(self, name: str) -> ModelInfo:
         if name != MODEL:
@@ -88,7 +96,7 @@ class Dice:
             digest="sha256:" + "0" * 64,
             tokenizer_digest=canonical.digest_bytes(TOKENIZER),
             family="chatml",
-            context_tokens=CONTEXT,
+            context_tokens=self.context,
             stop_tokens=(END, 0),
             trainable=True,
             parameters=1,
@@ -125,6 +133,24 @@ class Dice:
         if self.delay:
             await anyio.sleep(self.delay)
         return [self._sampled(number, prompt.tolist(), params)]
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        sampler: SamplerSpec,
+        prompt: IntArray,
+        params: SamplingParams,
+        *,
+        context: SampleContext = _NOWHERE,
+    ) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        (sampled,) = await self.sample(sampler, prompt, params, context=context)
+        yield self._chunks(sampled)
+
+    async def _chunks(self, sampled: Sampled) -> AsyncGenerator[Chunk]:
+        for number, chunk in enumerate(chunked(sampled, self.size)):
+            if self.before is not None:
+                await self.before(number)
+            yield chunk
 
     def _sampled(self, number: int, prompt: list[int], params: SamplingParams) -> Sampled:
         if number < len(self.replies):
@@ -335,11 +361,18 @@ async def world(
     compute: Dice | None = None,
     patience: float = 0.2,
     grace: float = 0.2,
+    limits: Limits | None = None,
 ) -> AsyncGenerator[World]:
     """Run a proxy on a socket in `folder`; used again on one folder, it is a restart."""
     gateway, compute = gateway or TestGateway(), compute or Dice()
     settings = Settings(
-        folder / "spool", cast(Any, compute), gateway, WORKER_KEY, patience=patience, grace=grace
+        folder / "spool",
+        cast(Any, compute),
+        gateway,
+        WORKER_KEY,
+        patience=patience,
+        grace=grace,
+        limits=limits or Limits(),
     )
     path = folder / f"p{next(_NUMBERS)}.sock"
     web = server(settings)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.messages import read_count
+from proxy.dialects import MESSAGES
 from runtime.formats.codec import FileCodec, Mark
 from runtime.formats.conversation import Tool
 from runtime.formats.families.chatml import ChatML
@@ -20,7 +20,7 @@ TOOL = Tool("a", "", {})
 
 
 def render(body: dict[str, Any]) -> list[int]:
-    conversation = read_count(json.dumps({"model": "m", **body}).encode())
+    conversation = MESSAGES.read_count(json.dumps({"model": "m", **body}).encode())
     return list(CODEC.encode(FAMILY.prompt(conversation)))
 
 
