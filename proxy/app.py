@@ -33,7 +33,7 @@ from proxy.models import Voices
 from proxy.registry import Registry
 from proxy.reply import CallReply, error_reply
 from proxy.sealing import GRACE_SEC, Sealer
-from proxy.spool import Key, Spool
+from proxy.spool import STAGE_BYTES, Key, Spool
 from runtime.compute.protocol import Compute
 from specs import canonical
 from specs.errors import (
@@ -59,7 +59,7 @@ class Settings:
     """What a proxy is made of.
 
     `patience`: seconds that a call waits for compute; `grace`: seconds that a seal waits for
-    calls under way.
+    calls under way; `stage`: bytes of evidence that may wait for publication.
     """
 
     spool: Path
@@ -67,6 +67,7 @@ class Settings:
     gateway: Gateway
     worker_key: str
     patience: float = PATIENCE_SEC
+    stage: int = STAGE_BYTES
     grace: float = GRACE_SEC
     limits: Limits = DEFAULT_LIMITS
 
@@ -97,7 +98,7 @@ async def running(settings: Settings) -> AsyncGenerator[Parts]:
     On exit or cancel, calls under way are lost, on the record; records that were submitted
     are written.
     """
-    spool = Spool(settings.spool)
+    spool = Spool(settings.spool, limit=settings.stage)
     try:
         async with anyio.create_task_group() as tasks:
             parts = Parts(settings, spool, tasks)

@@ -1,5 +1,6 @@
 """What the proxy needs of the gateway; `runtime.client.ProxyClient` provides it."""
 
+from pathlib import Path
 from typing import Any, Protocol
 
 from specs.interaction import Seal
@@ -31,8 +32,8 @@ class Gateway(Protocol):
         """Which of the trials (id → fence) may go on."""
         ...
 
-    async def upload(self, data: bytes, *, digest: str | None = None) -> str:
-        """Create an object; harmless to repeat."""
+    async def upload_file(self, path: Path, *, digest: str | None = None) -> str:
+        """Create an object from a file, streamed; harmless to repeat."""
         ...
 
     async def commit_evidence(self, seal: Seal) -> Trial:

@@ -64,13 +64,15 @@ class Registry:
             return trial
 
     def check_open(self, trial: Trial) -> None:
-        """Refuse calls of a trial that ends, or that has filled its share of the disk.
+        """Refuse calls of a trial that ends, or while there is no room for what they leave.
 
         Raises:
-            Forbidden: in both cases.
+            Forbidden: the trial ends, or has filled its share of the disk.
+            Unavailable: too much waits for publication.
         """
         if trial.sealing:
             raise _sealed(trial.key)
+        self.spool.check_room()
         if trial.segment.size > MAX_SEGMENT_BYTES:
             raise Forbidden(
                 f"The trial's evidence has reached {MAX_SEGMENT_BYTES} bytes.",

@@ -8,6 +8,7 @@ and so are segments of trials that are over without a seal (invariant 12).
 """
 
 import logging
+import os
 import time
 from collections import Counter
 
@@ -20,11 +21,20 @@ from proxy.spool import Key, Spool
 from proxy.trials import Trial
 from specs import canonical, evidence
 from specs.base import Contract
-from specs.errors import InvalidInput, NotFound, PracticumError
+from specs.errors import (
+    ErrorCode,
+    ErrorObject,
+    InvalidInput,
+    NotFound,
+    PracticumError,
+    Unavailable,
+)
 from specs.interaction import Answer, CallState, Failure, Intent, Refusal, Seal, Superseded
 
 GRACE_SEC = 2.0
 RETRY_SEC = 5.0
+PUBLISHERS = 4
+"""Trials whose evidence is uploaded at one time; each is streamed from its file."""
 KEEP_SEC = 2 * 86400.0
 """How long a committed seal is remembered: no credential lives longer than a day."""
 _log = logging.getLogger(__name__)
@@ -47,6 +57,7 @@ class Sealer:
         self._registry = registry
         self._gateway = gateway
         self._grace = grace
+        self._publishers = anyio.CapacityLimiter(PUBLISHERS)
         self._locks: dict[Key, anyio.Lock] = {}
         self._orphans: set[Key] = set()
         self._news = anyio.Event()
@@ -68,7 +79,7 @@ class Sealer:
             if record.seal.run != run:
                 raise other_run(key, record.seal.run)
             if not record.committed:
-                self._orphans.add(key)
+                self._enqueue(key)
                 await self._publish(key, record)
                 self._orphans.discard(key)
         self._locks.pop(key, None)
@@ -77,8 +88,7 @@ class Sealer:
     async def adopt(self, key: Key) -> None:
         """Seal a trial that is over and that nobody sealed; done in the background."""
         if key not in self._registry.sealed:
-            self._orphans.add(key)
-            self._news.set()
+            self._enqueue(key)
 
     async def start(self) -> None:
         """Take up what an earlier process left: before the first request is served.
@@ -94,7 +104,7 @@ class Sealer:
             self._registry.sealed.add(key)
             record = await anyio.to_thread.run_sync(self._recorded, key)
             if record is None or not record.committed:
-                await self._adopt_sealed(key)
+                self._enqueue(key)
             else:
                 await anyio.to_thread.run_sync(self._forget_old, key)
 
@@ -104,12 +114,15 @@ class Sealer:
             with anyio.move_on_after(RETRY_SEC if self._orphans else None):
                 await self._news.wait()
             self._news = anyio.Event()
-            for key in list(self._orphans):
-                await self._complete(key)
+            async with anyio.create_task_group() as tasks:  # one slow upload delays no other
+                for key in list(self._orphans):
+                    tasks.start_soon(self._complete, key)
 
-    async def _adopt_sealed(self, key: Key) -> None:
-        self._orphans.add(key)
-        self._news.set()
+    def _enqueue(self, key: Key) -> None:
+        """Complete this seal in the background, should nobody else."""
+        if key not in self._orphans:
+            self._orphans.add(key)
+            self._news.set()
 
     async def _complete(self, key: Key) -> None:
         try:
@@ -131,7 +144,10 @@ class Sealer:
         trial = await self._registry.end(key, run)
         if trial is not None:
             await self._quiesce(trial)
-        record = await anyio.to_thread.run_sync(self._count, key, run)
+        try:
+            record = await anyio.to_thread.run_sync(self._count, key, run)
+        except OSError as error:
+            raise _not_published(key, error) from error
         if trial is not None:
             self._registry.close(trial)
         self._registry.leases.forget(key)
@@ -157,17 +173,32 @@ class Sealer:
         path = self._spool.segment_path(key)
         data = path.read_bytes() if path.exists() else b""
         seal = seal_of(data, key, run)
+        if seal.size < len(data):
+            os.truncate(path, seal.size)  # what is torn off is no part of the object
         record = SealRecord(seal=seal)
         self._write(key, record)
         return record
 
     async def _publish(self, key: Key, record: SealRecord) -> None:
-        """Upload, commit, remember, remove: each step is harmless to repeat."""
+        """Upload, commit, remember, remove: each step is harmless to repeat.
+
+        Only so many trials do it at once. On cancel the rest is done later.
+        """
+        async with self._publishers:
+            try:
+                await self._hand_over(key, record)
+            except Unavailable:
+                raise
+            except PracticumError as error:
+                if error.problem.status < 500:
+                    raise
+                raise _not_published(key, error) from error
+
+    async def _hand_over(self, key: Key, record: SealRecord) -> None:
         seal = record.seal
         if seal.object is not None:
             path = self._spool.segment_path(key)
-            data = await anyio.to_thread.run_sync(path.read_bytes)
-            await self._gateway.upload(data[: seal.size], digest=seal.object)
+            await self._gateway.upload_file(path, digest=seal.object)
         await self._gateway.commit_evidence(seal)
         await anyio.to_thread.run_sync(self._remove, key, record)
         _log.info(
@@ -181,8 +212,7 @@ class Sealer:
 
     def _remove(self, key: Key, record: SealRecord) -> None:
         self._write(key, record.model_copy(update={"committed": True}))
-        self._spool.segment_path(key).unlink(missing_ok=True)
-        self._spool.segment_path(key).with_suffix(".damaged").unlink(missing_ok=True)
+        self._spool.remove(key)
         self._spool.sync_folder()
 
     async def _discard(self, key: Key) -> None:
@@ -192,13 +222,13 @@ class Sealer:
         await anyio.to_thread.run_sync(self._unlink, key)
 
     def _unlink(self, key: Key) -> None:
-        self._spool.segment_path(key).unlink(missing_ok=True)
+        self._spool.remove(key)
         self._spool.seal_path(key).unlink(missing_ok=True)
         self._spool.sync_folder()
 
     def _forget_old(self, key: Key) -> None:
         path = self._spool.seal_path(key)
-        self._spool.segment_path(key).unlink(missing_ok=True)
+        self._spool.remove(key)
         if time.time() - path.stat().st_mtime > KEEP_SEC:
             path.unlink()
             self._registry.sealed.discard(key)
@@ -211,6 +241,15 @@ class Sealer:
 
     def _write(self, key: Key, record: SealRecord) -> None:
         self._spool.write_file(self._spool.seal_path(key), record.model_dump_json().encode())
+
+
+def _not_published(key: Key, error: Exception) -> Unavailable:
+    return Unavailable(
+        f"The evidence of the trial could not be handed over: {error}.",
+        code=ErrorCode.STORE_UNAVAILABLE,
+        object=ErrorObject(type="trial", id=key.trial),
+        next="Seal the trial again; nothing of it is lost.",
+    )
 
 
 def seal_of(data: bytes, key: Key, run: str) -> Seal:

@@ -4,6 +4,10 @@ One flusher thread writes whatever has been submitted, syncs each touched file o
 wakes every waiter: N concurrent calls cost about one sync. A write that fails leaves the file
 at its last whole record and closes the segment for good, since after a failed sync nobody
 knows what the disk holds.
+
+Segments stay until they are published, and together they may fill only so many bytes. While the
+object store is away the spool grows; once it is full calls are refused, before anything of them
+is kept, rather than lost.
 """
 
 import asyncio
@@ -19,6 +23,8 @@ import anyio
 
 from specs.errors import ErrorCode, ErrorObject, Unavailable
 
+STAGE_BYTES = 8 << 30
+"""What may wait for publication, unless the stack says otherwise."""
 MAX_SEGMENT_BYTES = 1 << 30
 """No trial may fill the disk: calls beyond are refused."""
 
@@ -130,13 +136,23 @@ class _Batch:
 
 
 class Spool:
-    """The folder of segments and its flusher thread."""
+    """The folder of segments and its flusher thread.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: where segments lie.
+        limit: bytes that segments may fill before calls are refused. Calls under way still
+            write what they have, so a little more than that may lie there.
+    """
+
+    def __init__(self, folder: Path, *, limit: int = STAGE_BYTES) -> None:
         self.folder = folder
+        self.limit = limit
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for torn in folder.glob("*.tmp"):
             torn.unlink()
+        self._sizes = {path: path.stat().st_size for path in folder.glob("*.seg")}
+        self.staged = sum(self._sizes.values())
+        """Bytes that wait for publication."""
         self._wake = threading.Condition()
         self._writes: list[_Write] = []
         self._closed = False
@@ -169,8 +185,36 @@ class Spool:
             if self._closed:
                 raise _broken(OSError("the spool is closed"))
             self._writes.append(_Write(segment, data, ticket))
+            self._grow(segment.path, len(data))
             self._wake.notify()
         return ticket
+
+    def check_room(self) -> None:
+        """Refuse another call while too much waits for publication.
+
+        Raises:
+            Unavailable: `store_unavailable`; nothing is lost, the harness comes again.
+        """
+        if self.staged >= self.limit:
+            raise Unavailable(
+                f"{self.staged} bytes of evidence wait for the object store, of"
+                f" {self.limit} that may.",
+                code=ErrorCode.STORE_UNAVAILABLE,
+                object=ErrorObject(type="spool"),
+                next="Send the request again; it passes when the store takes evidence again.",
+            )
+
+    def remove(self, key: Key) -> None:
+        """Remove a segment that is published or that nobody wants. Blocks."""
+        path = self.segment_path(key)
+        path.unlink(missing_ok=True)
+        path.with_suffix(".damaged").unlink(missing_ok=True)
+        with self._wake:
+            self.staged -= self._sizes.pop(path, 0)
+
+    def _grow(self, path: Path, size: int) -> None:
+        self._sizes[path] = self._sizes.get(path, 0) + size
+        self.staged += size
 
     def write_file(self, path: Path, data: bytes) -> None:
         """Create or replace a small file, durably and at once. Blocks."""

@@ -24,6 +24,7 @@ from jwt.algorithms import OKPAlgorithm
 from proxy.admission import Limits
 from proxy.app import Settings
 from proxy.server import server
+from proxy.spool import STAGE_BYTES
 from runtime.compute.chunks import chunked
 from runtime.compute.protocol import (
     Chunk,
@@ -36,7 +37,7 @@ from runtime.compute.protocol import (
 from runtime.compute.tiny import tiny_tokenizer
 from runtime.exclusive import listen
 from specs import canonical, evidence
-from specs.errors import ErrorCode, NotFound, Unavailable
+from specs.errors import ErrorCode, NotFound, PracticumError, Unavailable
 from specs.ids import Prefix, new_id
 from specs.interaction import Interaction, Seal
 from specs.model import ModelInfo
@@ -168,6 +169,12 @@ class Dice:
         return Sampled(tokens, logprobs, "length" if cut else "stop")
 
 
+def _opened() -> anyio.Event:
+    event = anyio.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class TestGateway:
     """Signs tokens, knows samplers, keeps objects and seals."""
@@ -184,6 +191,8 @@ class TestGateway:
     commits: list[Seal] = field(default_factory=list[Seal])
     trials: dict[str, str] = field(default_factory=dict[str, str])
     over: set[str] = field(default_factory=set[str])
+    store_error: PracticumError | None = None
+    store_gate: anyio.Event = field(default_factory=_opened)
     renewals: int = 0
     key_fetches: int = 0
 
@@ -226,6 +235,12 @@ class TestGateway:
             dict(claims), self.key, algorithm="EdDSA", headers={"kid": kid or self.kid}
         )
 
+    async def _store(self) -> None:
+        """The object store takes its time, or fails."""
+        if self.store_error is not None:
+            raise self.store_error
+        await self.store_gate.wait()
+
     def _reach(self) -> None:
         if self.down:
             raise Unavailable("the gateway is away")
@@ -260,8 +275,10 @@ class TestGateway:
         active = [trial for trial in trials if trial in self.trials and trial not in self.over]
         return RenewalReply(active=active, lease_sec=self.lease)
 
-    async def upload(self, data: bytes, *, digest: str | None = None) -> str:
+    async def upload_file(self, path: Path, *, digest: str | None = None) -> str:
         self._reach()
+        await self._store()
+        data = await anyio.Path(path).read_bytes()
         name = canonical.digest_bytes(data)
         assert digest in (None, name)
         self.objects[name] = data
@@ -362,6 +379,7 @@ async def world(
     patience: float = 0.2,
     grace: float = 0.2,
     limits: Limits | None = None,
+    stage: int = STAGE_BYTES,
 ) -> AsyncGenerator[World]:
     """Run a proxy on a socket in `folder`; used again on one folder, it is a restart."""
     gateway, compute = gateway or TestGateway(), compute or Dice()
@@ -373,6 +391,7 @@ async def world(
         patience=patience,
         grace=grace,
         limits=limits or Limits(),
+        stage=stage,
     )
     path = folder / f"p{next(_NUMBERS)}.sock"
     web = server(settings)
