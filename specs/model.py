@@ -1,21 +1,77 @@
-"""Models that a profile can name."""
+"""Models that a profile can name, the families they speak, and what each backend does with them.
 
+A family is a format: how a conversation is rendered and an answer read. `RENDERERS` counts its
+versions, since a sampler records which one made its prompts. `SERVES` and `TRAINS` are the
+capability tables: a model whose family its backend serves can be evaluated, judge and teach;
+only one that the backend also trains is admitted to `train start`.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from specs.base import Contract
 from specs.ids import Digest
+
+type Backend = Literal["torch", "scripted", "tinker"]
+type FamilyName = Literal[
+    "chatml",
+    "qwen3",
+    "qwen3-coder",
+    "qwen3.5",
+    "deepseek-v3.1",
+    "deepseek-v4",
+    "kimi-k2",
+    "glm",
+    "gpt-oss",
+]
+
+RENDERERS: Mapping[FamilyName, int] = MappingProxyType(
+    {
+        "chatml": 1,
+        "qwen3": 1,
+        "qwen3-coder": 1,
+        "qwen3.5": 1,
+        "deepseek-v3.1": 1,
+        "deepseek-v4": 1,
+        "kimi-k2": 1,
+        "glm": 1,
+        "gpt-oss": 1,
+    }
+)
+"""Version of each family's renderer; any change of its tokens is a new one."""
+
+SERVES: Mapping[Backend, frozenset[FamilyName]] = MappingProxyType(
+    {
+        "torch": frozenset[FamilyName]({"chatml"}),
+        "scripted": frozenset[FamilyName](RENDERERS),
+        "tinker": frozenset[FamilyName](RENDERERS) - {"chatml"},
+    }
+)
+"""Families that each backend samples from."""
+
+TRAINS: Mapping[Backend, frozenset[FamilyName]] = MappingProxyType(
+    {
+        "torch": frozenset[FamilyName]({"chatml"}),
+        "scripted": frozenset[FamilyName](),
+        "tinker": SERVES["tinker"],
+    }
+)
+"""Families that each backend trains; a model may still be too large, which `trainable` says."""
 
 
 class ModelInfo(Contract):
     """What is known of a model that can be named in a profile."""
 
     name: str
-    backend: Literal["torch", "scripted", "tinker"]
+    backend: Backend
     digest: Digest
     """Digest of the weights, or of the scenario of a scripted model."""
+    tokenizer: str = "file"
+    """`file`, a `tokenizer.json`; or `<package>:<name>@<version>`, one that a package carries."""
     tokenizer_digest: Digest
-    family: Literal["chatml"]
-    """Which adapter of the proxy renders and parses for it."""
+    family: FamilyName
+    """Which adapter renders and parses for it."""
     context_tokens: int
     stop_tokens: tuple[int, ...]
     """Ids that end an assistant turn."""
@@ -23,6 +79,25 @@ class ModelInfo(Contract):
     parameters: int
     present: bool
     """Whether its files are in the cache; an absent model is fetched by `model pull`."""
+
+    @property
+    def renderer(self) -> str:
+        """Name and version of the family's renderer, as samplers record it."""
+        return f"{self.family}/{RENDERERS[self.family]}"
+
+    @property
+    def serves(self) -> bool:
+        """Whether its backend can sample from it."""
+        return self.family in SERVES[self.backend]
+
+    @property
+    def why_not_trained(self) -> str | None:
+        """Why it cannot be trained, or None if it can."""
+        if self.backend == "scripted":
+            return "it plays a scenario and has no weights"
+        if self.family not in TRAINS[self.backend]:
+            return f"the backend {self.backend} does not train the family {self.family}"
+        return None if self.trainable else f"the backend {self.backend} only serves it"
 
 
 class LoraSpec(Contract):

@@ -177,7 +177,7 @@ def _spec(prepared: Prepared, sampler: SamplerRef) -> RunSpec:
 def _fingerprints(prepared: Prepared) -> dict[str, str]:
     engine = prepared.actor.profile.agent.engine
     found = {
-        "renderer": resolution.RENDERER,
+        "renderer": prepared.policy.base.renderer,
         "engine": f"{engine.name}/{engine.version}",
     }
     versions = {package: installed(package) for package in ("practicum", "harbor")}
@@ -280,7 +280,7 @@ def _sampler(
         base_model=policy.base.name,
         base_digest=policy.base.digest,
         tokenizer_digest=policy.base.tokenizer_digest,
-        renderer=resolution.RENDERER,
+        renderer=policy.base.renderer,
         adapter=None,
     )
     if store:

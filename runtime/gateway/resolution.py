@@ -25,8 +25,6 @@ from specs.profile import Profile
 from specs.records import Checkpoint, TrialSettled
 from specs.run import RunState, SamplerRef, Submission
 
-RENDERER = "chatml/1"
-
 type AnyPlan = EvaluationPlan | TrainingPlan | SupervisedPlan
 
 
@@ -115,9 +113,9 @@ def _require_present(
 
 
 def _require_trainable(base: ModelInfo, profile: str) -> None:
-    if not base.trainable:
+    if (reason := base.why_not_trained) is not None:
         raise invalid(
-            f"The model {base.name!r} can be sampled but not trained.",
+            f"The model {base.name!r} can be sampled but not trained: {reason}.",
             "profile",
             "/agent/model",
             name=profile,
@@ -236,7 +234,7 @@ def base_sampler(connection: Connection, org: str, base: ModelInfo) -> SamplerRe
         samplers.c.base_model == base.name,
         samplers.c.base_digest == base.digest,
         samplers.c.tokenizer_digest == base.tokenizer_digest,
-        samplers.c.renderer == RENDERER,
+        samplers.c.renderer == base.renderer,
         samplers.c.adapter.is_(None),
     )
     row = connection.execute(query).one_or_none()

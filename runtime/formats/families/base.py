@@ -12,10 +12,10 @@ is the open turn followed by what the model would have written. Rendered system 
 they were sent.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from runtime.formats.codec import Codec, Mark, Piece, spell
+from runtime.formats.codec import Codec, Mark, Piece
 from runtime.formats.conversation import (
     Block,
     Conversation,
@@ -105,8 +105,8 @@ class Template:
         """What comes before the first turn."""
         raise NotImplementedError
 
-    def generation(self) -> list[Piece]:
-        """The open turn that the model continues."""
+    def generation(self, before: Message | None) -> list[Piece]:
+        """The open turn that the model continues; `before` is the turn before it."""
         raise NotImplementedError
 
     def said(self, blocks: Sequence[Block]) -> list[Piece]:
@@ -126,12 +126,12 @@ class Template:
         raise NotImplementedError
 
     def joint(self, last: str | None) -> list[Piece]:
-        """From the last token of an answer to the next turn."""
+        """From the last token of an answer to the next turn; without a stop, its end too."""
         raise NotImplementedError
 
     def prefill(self, text: str) -> list[Piece]:
-        """The open turn with the beginning of an answer; it is continued as it stands."""
-        return [*self.generation(), *self.said([Text(text)])]
+        """The beginning of an answer of text, which is continued as it stands."""
+        return self.said([Text(text)])
 
     def prompt(self, conversation: Conversation) -> list[Piece]:
         opening = self.opening(conversation.system, conversation.tools)
@@ -141,13 +141,12 @@ class Template:
         return [*self.joint(last), *self.open_turns(conversation.messages, start)]
 
     def answer(self, blocks: Sequence[Block], *, cut: bool = False) -> list[Piece]:
-        said = self.said(blocks)
-        return said if cut else [*said, *self.stop(blocks)]
+        return [*self.said(blocks), *([] if cut else [Mark(self.stop(blocks))])]
 
-    def stop(self, blocks: Sequence[Block]) -> list[Piece]:
-        """The stop token after an answer of `blocks`."""
+    def stop(self, blocks: Sequence[Block]) -> str:
+        """The stop token that the model draws after saying `blocks`."""
         del blocks
-        return [Mark(self.stops[0])]
+        return self.stops[0]
 
     def reader(self, *, call: str, tools: Sequence[Tool], prefilled: bool = False) -> Reader:
         thinking = self.opens_thinking and not prefilled
@@ -168,20 +167,21 @@ class Template:
             for block in message.blocks
             if isinstance(block, ToolUse)
         }
-        end = len(messages)
-        filled = end > start and messages[-1].role == "assistant"
+        filled = len(messages) > start and messages[-1].role == "assistant"
+        end = len(messages) - filled
         pieces: list[Piece] = []
-        for message in messages[start : end - filled]:
-            pieces += self.turn(message, calls)
-        if filled:
-            return [*pieces, *self.prefill(joined_text(messages[-1].blocks))]
-        return [*pieces, *self.generation()]
+        for index in range(start, end):
+            before = messages[index - 1] if index else None
+            pieces += self.turn(messages[index], before, calls)
+        pieces += self.generation(messages[end - 1] if end else None)
+        return [*pieces, *self.prefill(joined_text(messages[-1].blocks))] if filled else pieces
 
-    def turn(self, message: Message, calls: dict[str, ToolUse]) -> list[Piece]:
+    def turn(
+        self, message: Message, before: Message | None, calls: Mapping[str, ToolUse]
+    ) -> list[Piece]:
         """A whole turn, with its end."""
         if message.role == "assistant":
-            blocks = message.blocks
-            return [*self.generation(), *self.answer(blocks), *self.joint(self._last(blocks))]
+            return [*self.generation(before), *self.said(message.blocks), *self.joint(None)]
         if message.role == "system":
             return self.system(joined_text(message.blocks))
         pieces: list[Piece] = []
@@ -191,9 +191,6 @@ class Template:
         if not results or any(isinstance(block, Text) for block in message.blocks):
             pieces += self.user(joined_text(message.blocks))
         return pieces
-
-    def _last(self, blocks: Sequence[Block]) -> str:
-        return spell(self.stop(blocks))
 
 
 def joined_text(blocks: Sequence[Block]) -> str:
@@ -209,3 +206,12 @@ def thoughts(blocks: Sequence[Block]) -> str:
 def calls_of(blocks: Sequence[Block]) -> list[ToolUse]:
     """The calls of a turn."""
     return [block for block in blocks if isinstance(block, ToolUse)]
+
+
+def ends_with_results(message: Message | None) -> bool:
+    """Whether a turn is results of tools and nothing after them."""
+    return (
+        message is not None
+        and bool(message.blocks)
+        and all(isinstance(block, ToolResult) for block in message.blocks)
+    )

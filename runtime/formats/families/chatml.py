@@ -56,11 +56,9 @@ class ChatML(Template):
             content += tool_prompt(tools)
         return turn("system", content) if content else []
 
-    def generation(self) -> list[Piece]:
+    def generation(self, before: Message | None) -> list[Piece]:
+        del before
         return [Mark(START), "assistant\n"]
-
-    def prefill(self, text: str) -> list[Piece]:
-        return [*self.generation(), text]
 
     def said(self, blocks: Sequence[Block]) -> list[Piece]:
         return _content(blocks)
@@ -68,8 +66,10 @@ class ChatML(Template):
     def joint(self, last: str | None) -> list[Piece]:
         return ["\n"] if last == END else [Mark(END), "\n"]
 
-    def turn(self, message: Message, calls: Mapping[str, ToolUse]) -> list[Piece]:
-        del calls
+    def turn(
+        self, message: Message, before: Message | None, calls: Mapping[str, ToolUse]
+    ) -> list[Piece]:
+        del before, calls
         return turn(message.role, _content(message.blocks))
 
 

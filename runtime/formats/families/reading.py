@@ -192,7 +192,7 @@ class SectionReader:
 
     def _end_call(self, body: list[Piece]) -> None:
         try:
-            read = self._grammar.read_call(body, self._tools)
+            read = self._grammar.read_call(_merged(body), self._tools)
         except Unreadable as reason:
             self._errors.append(str(reason))
             self._give_back([*body, Mark(self._grammar.call[1])])
@@ -289,3 +289,14 @@ class Content:
 def _call_markup(grammar: Grammar) -> set[str]:
     keep = set(grammar.think or ())
     return set(grammar.patterns) - keep
+
+
+def _merged(body: Body) -> list[Piece]:
+    """The same with neighbouring texts as one, however they arrived."""
+    merged: list[Piece] = []
+    for piece in body:
+        if merged and isinstance(piece, str) and isinstance(merged[-1], str):
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    return merged

@@ -1,0 +1,167 @@
+"""Every family renders the tokens of the maintained renderers, but for named differences."""
+
+from typing import Any
+
+import pytest
+from tml_renderers import renderers
+
+from runtime.formats.conversation import (
+    Conversation,
+    Message,
+    Text,
+    Thinking,
+    Tool,
+    ToolResult,
+    ToolUse,
+)
+from tests.runtime.formats.families.oracle import Case, Difference, adapter, marked, rendered
+
+TOOLS = (
+    Tool(
+        "Bash",
+        "Run a command",
+        {
+            "type": "object",
+            "properties": {
+                "command": {"type": "string", "description": "what to run"},
+                "timeout": {"type": "integer"},
+            },
+            "required": ["command"],
+        },
+    ),
+    Tool("Read", "Read a file ☃", {"type": "object", "properties": {"path": {"type": "string"}}}),
+)
+BASH, READ = "functions.Bash:0", "functions.Read:1"
+
+
+def user(*texts: str) -> Message:
+    return Message("user", tuple(Text(text) for text in texts))
+
+
+def assistant(*blocks: Text | Thinking | ToolUse) -> Message:
+    return Message("assistant", blocks)
+
+
+def results(*pairs: tuple[str, str], text: str | None = None) -> Message:
+    said = () if text is None else (Text(text),)
+    return Message("user", (*(ToolResult(*pair) for pair in pairs), *said))
+
+
+CALLS = (
+    ToolUse(BASH, "Bash", {"command": "ls <a> | é", "timeout": 3}),
+    ToolUse(READ, "Read", {"path": "/tmp/x"}),
+)
+CONVERSATIONS = {
+    "user": Conversation((), (), (user("hi"),)),
+    "unicode": Conversation(("Sei kurz. 简短",), (), (user("héllo 世界 👋🏽\n\n\ttab  "),)),
+    "turns": Conversation(
+        ("Be brief.",),
+        (),
+        (user("one"), assistant(Text("1")), user("two"), assistant(Text("2")), user("three")),
+    ),
+    "tools": Conversation(("Be brief.",), TOOLS, (user("look"),)),
+    "call": Conversation(
+        ("Be brief.",),
+        TOOLS,
+        (user("look"), assistant(Text("I look."), CALLS[0]), results((BASH, "a\nb"))),
+    ),
+    "parallel": Conversation(
+        ("Be brief.",),
+        TOOLS,
+        (
+            user("look"),
+            assistant(Text("Both."), *CALLS),
+            results((BASH, "a"), (READ, "b")),
+            assistant(Text("Done.")),
+            user("thanks"),
+        ),
+    ),
+    "results and text": Conversation(
+        ("Be brief.",),
+        TOOLS,
+        (user("look"), assistant(CALLS[0]), results((BASH, "a"), text="And now?")),
+    ),
+    "thinking": Conversation(
+        ("Be brief.",),
+        TOOLS,
+        (user("look"), assistant(Thinking("First."), Text("ok"), CALLS[0]), results((BASH, "a"))),
+    ),
+    "late system": Conversation(
+        ("Be brief.",),
+        (),
+        (user("hi"), assistant(Text("ho")), Message("system", (Text("late"),)), user("more")),
+    ),
+}
+
+CASES = [
+    Case(
+        "qwen3",
+        "Qwen3Tokenizer",
+        lambda: renderers.Qwen3(strip_thinking_from_history=False),
+        (
+            Difference(
+                "thinking has the line ends that the template and the model write",
+                r"⟦<think>⟧(.*?)⟦</think>⟧\n?",
+                r"⟦<think>⟧\n\1\n⟦</think>⟧\n\n",
+            ),
+        ),
+    ),
+    Case(
+        "qwen3.5",
+        "Qwen35Tokenizer",
+        lambda: renderers.Qwen35(strip_thinking_from_history=False),
+        (
+            Difference(
+                "earlier turns begin with the thinking that the prompt had opened",
+                r"⟦<\|im_start\|>⟧assistant\n(?!⟦<think>⟧)",
+                "⟦<|im_start|>⟧assistant\n⟦<think>⟧\n\n⟦</think>⟧\n\n",
+            ),
+            Difference("text keeps the space at its end", r"tab⟦", "tab  ⟦"),
+        ),
+    ),
+    Case(
+        "deepseek-v3.1",
+        "DeepSeekV31Tokenizer",
+        renderers.DeepSeekV31,
+        (
+            Difference(
+                "calls follow the text of their turn: nothing ends before they do",
+                "⟦<｜end▁of▁sentence｜>⟧⟦<｜tool▁calls▁begin｜>⟧",
+                "⟦<｜tool▁calls▁begin｜>⟧",
+            ),
+            Difference("arguments keep their characters", r"\\u00e9", "é"),
+            Difference(
+                "a system message stays where it was sent",
+                r"\n\nlate(.*)ho⟦<｜end▁of▁sentence｜>⟧",
+                r"\1ho⟦<｜end▁of▁sentence｜>⟧late",
+            ),
+        ),
+        declares_tools=False,
+    ),
+    Case(
+        "deepseek-v4",
+        "DeepSeekV4Tokenizer",
+        renderers.DeepSeekV4,
+        (
+            Difference(
+                "earlier turns begin with the thinking that the prompt had opened",
+                "⟦<｜Assistant｜>⟧⟦</think>⟧",
+                "⟦<｜Assistant｜>⟧⟦<think>⟧⟦</think>⟧",
+            ),
+        ),
+    ),
+    Case("kimi-k2", "KimiK2ThinkingTokenizer", renderers.KimiK2.preserve_thinking_history),
+    Case("glm", "GlmTokenizer", renderers.Glm52.preserve_thinking_history),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.family)
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_a_prompt_has_the_tokens_of_the_maintained_renderer(case: Case, name: str) -> None:
+    conversation: Any = CONVERSATIONS[name]
+    if not case.declares_tools:
+        conversation = Conversation(conversation.system, (), conversation.messages)
+    family, codec = adapter(case.family, case.tokenizer)
+    ours, theirs = list(codec.encode(family.prompt(conversation))), rendered(case, conversation)
+    assert marked(codec, ours) == marked(codec, theirs)
+    assert ours == theirs
