@@ -238,18 +238,18 @@ def test_null_is_as_good_as_silence() -> None:
     assert request.stop_sequences == () and request.temperature is None and not request.stream
 
 
-@pytest.mark.parametrize(
-    ("blocks", "named"),
-    [
-        ([{"type": "image", "source": {}}], "messages.0.content.0.source.type"),
-        ([{"type": "document"}], "messages.0.content.0.source"),
-        ([{"type": "thinking", "thinking": "x"}], "messages.0.content.0"),
-        ([{"type": "search_result", "title": "t"}], "messages.0.content.0"),
-    ],
-)
-def test_a_block_that_is_wrong_is_named(blocks: list[Any], named: str) -> None:
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"type": "image", "source": {}}, "messages.0.content.0.source.type"),
+    ({"type": "document"}, "messages.0.content.0.source"),
+    ({"type": "thinking", "thinking": "x"}, "messages.0.content.0"),
+    ({"type": "search_result", "title": "t"}, "messages.0.content.0"),
+]
+
+
+@pytest.mark.parametrize(("block", "named"), WRONG)
+def test_a_block_that_is_wrong_is_named(block: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        read(user(*blocks))
+        read(user(block))
     assert caught.value.problem.detail.startswith(named)
 
 
