@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from specs.interaction import Seal
+from specs.operator_api import Session
 from specs.records import Trial
 from specs.run import SamplerRef
 from specs.worker_api import RenewalReply
@@ -38,4 +39,8 @@ class Gateway(Protocol):
 
     async def commit_evidence(self, seal: Seal) -> Trial:
         """Record a seal; harmless to repeat."""
+        ...
+
+    async def commit_session(self, seal: Seal) -> Session:
+        """Record what a session said; harmless to repeat."""
         ...

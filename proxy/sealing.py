@@ -29,6 +29,7 @@ from specs.errors import (
     PracticumError,
     Unavailable,
 )
+from specs.ids import Prefix, is_id
 from specs.interaction import Answer, CallState, Failure, Intent, Refusal, Seal, Superseded
 
 GRACE_SEC = 2.0
@@ -127,7 +128,7 @@ class Sealer:
     async def _complete(self, key: Key) -> None:
         try:
             record = await anyio.to_thread.run_sync(self._recorded, key)
-            run = record.seal.run if record else (await self._gateway.trial(key.trial)).run
+            run = record.seal.run if record else await self._run_of(key)
             await self.seal(key, run)
             self._orphans.discard(key)
         except NotFound as error:
@@ -138,6 +139,12 @@ class Sealer:
             await self._discard(key)
         except PracticumError as error:
             _log.warning("seal not complete", extra={"trial": key.trial, "cause": str(error)})
+
+    async def _run_of(self, key: Key) -> str:
+        """The run of a trial; a session is its own."""
+        if is_id(key.trial, Prefix.SESSION):
+            return key.trial
+        return (await self._gateway.trial(key.trial)).run
 
     async def _make(self, key: Key, run: str) -> SealRecord:
         """Stop the trial's calls, count, and make the seal durable."""
@@ -199,7 +206,10 @@ class Sealer:
         if seal.object is not None:
             path = self._spool.segment_path(key)
             await self._gateway.upload_file(path, digest=seal.object)
-        await self._gateway.commit_evidence(seal)
+        if is_id(key.trial, Prefix.SESSION):
+            await self._gateway.commit_session(seal)
+        else:
+            await self._gateway.commit_evidence(seal)
         await anyio.to_thread.run_sync(self._remove, key, record)
         _log.info(
             "sealed",

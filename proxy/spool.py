@@ -29,7 +29,7 @@ MAX_SEGMENT_BYTES = 1 << 30
 """No trial may fill the disk: calls beyond are refused."""
 
 _SYNCERS = 4
-_NAME = re.compile(r"^(trl_[0-9a-f]{32})\.(\d{1,18})\.(seg|seal\.json)$")
+_NAME = re.compile(r"^((?:trl|ses)_[0-9a-f]{32})\.(\d{1,18})\.(seg|seal\.json)$")
 
 
 @dataclass(frozen=True, slots=True)

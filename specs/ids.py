@@ -46,6 +46,7 @@ class Prefix(StrEnum):
     EVIDENCE = "evd"
     WORKER = "wrk"
     UPLOAD = "upl"
+    SESSION = "ses"
 
 
 def new_id(prefix: Prefix) -> str:

@@ -9,7 +9,9 @@ from pydantic import Field, JsonValue
 
 from specs.base import Contract
 from specs.ids import Digest, Id, Name, Version, VersionedName
+from specs.interaction import Seal
 from specs.model import ModelInfo
+from specs.profile import Sampling
 from specs.records import Checkpoint, Group, LogRecord, Trial, Update
 from specs.run import Admission, Run
 
@@ -79,6 +81,46 @@ class ModelList(Contract):
     """`GET /v1/models`, and `PUT /v1/models` by which compute's models become known."""
 
     models: list[ModelInfo]
+
+
+class SessionRequest(Contract):
+    """`POST /v1/sessions`: a credential for model calls outside of any run."""
+
+    model: str = Field(min_length=1, max_length=128)
+    """Base model name, or the id of a checkpoint."""
+    purpose: Literal["claude", "agent"]
+    sampling: Sampling = Sampling()
+    """Beats what the harness asks for, as a profile's does."""
+    expires_in_sec: float = Field(default=86400.0, gt=0, le=86400)
+
+
+class Session(Contract):
+    """Model calls of `practicum claude` or `agent run`: captured and owned, never evidence."""
+
+    id: Id
+    model: str
+    sampler: Id
+    purpose: Literal["claude", "agent"]
+    created_at: str
+    expires_at: float
+    """Unix seconds; the hard end of the credential."""
+    ended_at: str | None = None
+    seal: Seal | None = None
+    """What was captured, once the proxy has sealed it."""
+
+
+class SessionOpened(Contract):
+    """Answer of `POST /v1/sessions`; the token is told once."""
+
+    session: Session
+    token: str
+    base: ModelInfo
+    """The model, or the one that the checkpoint was made from."""
+
+
+class SessionPage(Contract):
+    items: list[Session]
+    next: str | None = None
 
 
 class Resolve(Contract):

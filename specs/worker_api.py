@@ -268,7 +268,10 @@ class TrialToken(Contract):
 
 
 class TrialClaims(Contract):
-    """Claims of a trial token (EdDSA JWT, audience `practicum-proxy`)."""
+    """Claims of a trial token (EdDSA JWT, audience `practicum-proxy`).
+
+    The token of a session has the session's id for run and trial, and fence 1.
+    """
 
     iss: Literal["practicum"]
     aud: Literal["practicum-proxy"]
@@ -306,6 +309,15 @@ class EvidenceCommit(Contract):
     """`POST /v1/proxy/evidence`: the sealed evidence of a trial, its object uploaded before.
 
     Evidence of a superseded fence is stored and never counted. Repeating it is harmless.
+    """
+
+    seal: Seal
+
+
+class SessionCommit(Contract):
+    """`POST /v1/proxy/sessions`: what a session said, sealed; its object uploaded before.
+
+    It is kept with the session and is no evidence of any trial. Repeating it is harmless.
     """
 
     seal: Seal

@@ -6,7 +6,16 @@ from runtime.client.reads import Verified
 from runtime.client.roles import ModelAnnouncer
 from runtime.home import Role
 from specs.dataset import Dataset
-from specs.operator_api import ProfilePublish, Published, Resolve, Started
+from specs.operator_api import (
+    ProfilePublish,
+    Published,
+    Resolve,
+    Session,
+    SessionOpened,
+    SessionPage,
+    SessionRequest,
+    Started,
+)
 from specs.records import Update
 from specs.run import Admission, Run, Submission
 
@@ -61,6 +70,26 @@ class OperatorClient(ModelAnnouncer):
     async def cancel(self, run: str) -> Run:
         """Ask for cancellation; repeating it is harmless."""
         return await self.transport.call("POST", f"/v1/runs/{run}/cancel", Run, idempotent=True)
+
+    async def open_session(self, request: SessionRequest) -> SessionOpened:
+        """Record a session; its credential is told this once."""
+        return await self.transport.call("POST", "/v1/sessions", SessionOpened, body=request)
+
+    async def end_session(self, session: str) -> Session:
+        """End a session; repeating it is harmless."""
+        return await self.transport.call(
+            "POST", f"/v1/sessions/{session}/end", Session, idempotent=True
+        )
+
+    async def session(self, session: str) -> Session:
+        """One session."""
+        return await self.transport.call("GET", f"/v1/sessions/{session}", Session)
+
+    async def sessions(self, *, limit: int = 100, cursor: str | None = None) -> SessionPage:
+        """Sessions, newest first."""
+        return await self.transport.call(
+            "GET", "/v1/sessions", SessionPage, params={"limit": limit, "cursor": cursor}
+        )
 
     async def resolve(
         self, run: str, update: str, decision: Literal["applied", "not-applied", "abandon"]

@@ -6,8 +6,9 @@ from runtime.client.roles import RoleClient
 from runtime.home import Role
 from specs import canonical
 from specs.interaction import Seal
+from specs.operator_api import Session
 from specs.records import Trial
-from specs.worker_api import EvidenceCommit, RenewalReply, RenewalRequest
+from specs.worker_api import EvidenceCommit, RenewalReply, RenewalRequest, SessionCommit
 
 
 class ProxyClient(RoleClient):
@@ -31,6 +32,12 @@ class ProxyClient(RoleClient):
         """Record a trial's seal, its object uploaded before; repeating it is harmless."""
         return await self.transport.call(
             "POST", "/v1/proxy/evidence", Trial, body=EvidenceCommit(seal=seal), idempotent=True
+        )
+
+    async def commit_session(self, seal: Seal) -> Session:
+        """Keep what a session said, its object uploaded before; repeating it is harmless."""
+        return await self.transport.call(
+            "POST", "/v1/proxy/sessions", Session, body=SessionCommit(seal=seal), idempotent=True
         )
 
     async def jwks(self) -> dict[str, Any]:

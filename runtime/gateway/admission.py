@@ -67,7 +67,7 @@ def prepare(connection: Connection, org: str, submission: Submission) -> Prepare
 def dry_run(connection: Connection, org: str, submission: Submission) -> Admission:
     """What the submission would be admitted with; stores nothing."""
     prepared = prepare(connection, org, submission)
-    return _admission(prepared, _sampler(connection, org, prepared.policy))
+    return _admission(prepared, sampler_of(connection, org, prepared.policy))
 
 
 def earlier(connection: Connection, org: str, key: str, body_digest: str) -> Started | None:
@@ -104,7 +104,7 @@ def admit(
         known = earlier(connection, org, key, body_digest)
         if known is not None:
             return known
-    sampler = _sampler(connection, org, prepared.policy, store=True)
+    sampler = sampler_of(connection, org, prepared.policy, store=True)
     admission = _admission(prepared, sampler)
     spec = _spec(prepared, sampler)
     _insert_run(connection, org, prepared, spec, admission)
@@ -267,7 +267,7 @@ def _incompatible(pointer: str, cause: str) -> InvalidInput:
     )
 
 
-def _sampler(
+def sampler_of(
     connection: Connection, org: str, policy: Policy, *, store: bool = False
 ) -> SamplerRef:
     """S₀: the checkpoint's sampler, or the one of the base model, made when first needed."""

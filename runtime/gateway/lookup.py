@@ -19,6 +19,7 @@ _KINDS = {
     Prefix.SAMPLER: "sampler",
     Prefix.UPDATE: "update",
     Prefix.GROUP: "group",
+    Prefix.SESSION: "session",
 }
 
 type AnyRow = Row[*tuple[Any, ...]]

@@ -74,7 +74,14 @@ def actor(connection: Connection, org: str, given: dict[str, JsonValue] | str) -
 
 def policy(connection: Connection, org: str, actor: Actor, plan: AnyPlan) -> Policy:
     """The base model or checkpoint that the actor names, fit for the plan."""
-    name = actor.profile.agent.model
+    found = named(connection, org, actor.profile.agent.model, actor.profile.name)
+    if plan.kind != "evaluation":
+        _require_trainable(found.base, actor.profile.name)
+    return found
+
+
+def named(connection: Connection, org: str, name: str, holder: str) -> Policy:
+    """The base model or checkpoint of a name; `holder` is what names it."""
     checkpoint, sampler = None, None
     if is_id(name, Prefix.CHECKPOINT):
         row = lookup.by_id(connection, checkpoints, org, name, Prefix.CHECKPOINT)
@@ -84,10 +91,8 @@ def policy(connection: Connection, org: str, actor: Actor, plan: AnyPlan) -> Pol
         )
     base_name = name if sampler is None else sampler.base_model
     base = models.find(connection, org, base_name)
-    _require_present(base, base_name, sampler, actor.profile.name)
+    _require_present(base, base_name, sampler, holder)
     assert base is not None
-    if plan.kind != "evaluation":
-        _require_trainable(base, actor.profile.name)
     return Policy(base, sampler, checkpoint)
 
 

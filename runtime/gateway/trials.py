@@ -5,7 +5,7 @@ import time
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from runtime.gateway import events, lookup, ownership, references, views
+from runtime.gateway import events, lookup, ownership, references, sessions, views
 from runtime.gateway.refusals import conflict, invalid
 from runtime.gateway.tokens import AUDIENCE, ISSUER, token_id
 from runtime.storage import clock
@@ -74,7 +74,7 @@ def token_claims(
 def renew(connection: Connection, org: str, request: RenewalRequest) -> RenewalReply:
     """Which trials may go on: open, of the current fence, under a live lease, not cancelled."""
     now = clock.now(connection)
-    active: list[str] = []
+    active = sessions.active(connection, org, request.trials, now)
     leases: list[float] = []
     wanted = sorted(request.trials)
     for start in range(0, len(wanted), _CHUNK):

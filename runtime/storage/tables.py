@@ -334,6 +334,21 @@ checkpoints = sa.Table(
 )
 sa.Index("ix_checkpoints_run_id", checkpoints.c.run_id)
 
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    _id(),
+    _org(),
+    _text("model"),
+    _ref("sampler_id", "samplers.id"),
+    sa.Column("purpose", sa.String(16), nullable=False),
+    _at("created_at"),
+    sa.Column("expires_at", _double(), nullable=False),
+    _at("ended_at", nullable=True),
+    _text("seal", nullable=True),
+    comment="Model calls outside of runs: captured and owned, never evidence.",
+)
+
 objects = sa.Table(
     "objects",
     metadata,

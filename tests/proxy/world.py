@@ -41,6 +41,7 @@ from specs.errors import ErrorCode, NotFound, PracticumError, Unavailable
 from specs.ids import Prefix, new_id
 from specs.interaction import Interaction, Seal
 from specs.model import ModelInfo
+from specs.operator_api import Session
 from specs.records import Trial
 from specs.run import SamplerRef
 from specs.worker_api import RenewalReply
@@ -189,6 +190,7 @@ class TestGateway:
     objects: dict[str, bytes] = field(default_factory=dict[str, bytes])
     seals: dict[tuple[str, int], Seal] = field(default_factory=dict[tuple[str, int], Seal])
     commits: list[Seal] = field(default_factory=list[Seal])
+    sessions: dict[str, Seal] = field(default_factory=dict[str, Seal])
     trials: dict[str, str] = field(default_factory=dict[str, str])
     over: set[str] = field(default_factory=set[str])
     store_error: PracticumError | None = None
@@ -291,6 +293,19 @@ class TestGateway:
         self.commits.append(seal)
         self.seals[seal.trial, seal.fence] = seal
         return cast(Trial, _Run(seal.run))
+
+    async def commit_session(self, seal: Seal) -> Session:
+        self._reach()
+        self.sessions[seal.trial] = seal
+        return Session(
+            id=seal.trial,
+            model=MODEL,
+            sampler=new_id(Prefix.SAMPLER),
+            purpose="claude",
+            created_at="2026-01-01T00:00:00Z",
+            expires_at=0.0,
+            seal=seal,
+        )
 
 
 @dataclass(frozen=True)

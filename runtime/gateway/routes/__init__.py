@@ -12,6 +12,7 @@ from runtime.gateway.routes import (
     published,
     records,
     runs,
+    sessions,
     worker,
 )
 
@@ -24,6 +25,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     events.router,
     records.router,
     objects.router,
+    sessions.router,
     worker.router,
     proxy.router,
 )
