@@ -25,7 +25,7 @@ from proxy.trials import Call, Trial, now
 from runtime.compute.protocol import Compute, IntArray, SampleContext, Sampled
 from runtime.formats.conversation import Tool
 from specs.errors import ErrorCode, ErrorObject, Internal, NotFound, PracticumError, Unavailable
-from specs.interaction import Answer, Failure, SamplingUsed, Superseded
+from specs.interaction import Answer, Delivered, Failure, SamplingUsed, Superseded
 
 PATIENCE_SEC = 20.0
 """How long a call waits for a compute process that is starting again."""
@@ -97,6 +97,10 @@ class Life:
         """A client no longer waits; `delivered` if it was sent the whole answer."""
         call.waiters -= 1
         call.delivered = call.delivered or delivered
+        if delivered and call.result is not None and not call.settled and not trial.closed:
+            call.settled = True
+            record = Delivered(interaction=call.intent.interaction, at=now())
+            trial.append(record, {}, lazy=True)
         self.account(trial, call)
 
     def account(self, trial: Trial, call: Call) -> None:

@@ -30,7 +30,16 @@ from specs.errors import (
     Unavailable,
 )
 from specs.ids import Prefix, is_id
-from specs.interaction import Answer, CallState, Failure, Intent, Refusal, Seal, Superseded
+from specs.interaction import (
+    Answer,
+    CallState,
+    Delivered,
+    Failure,
+    Intent,
+    Refusal,
+    Seal,
+    Superseded,
+)
 
 GRACE_SEC = 2.0
 RETRY_SEC = 5.0
@@ -282,6 +291,8 @@ def seal_of(data: bytes, key: Key, run: str) -> Seal:
                     gone.add(frame.record.interaction)
                 case Refusal():
                     count[CallState.REFUSED] += 1
+                case Delivered():
+                    pass
                 case Failure():
                     damaged = damaged or frame.record.interaction not in intents
     except InvalidInput as error:

@@ -155,6 +155,8 @@ class Spool:
         """Bytes that wait for publication."""
         self._wake = threading.Condition()
         self._writes: list[_Write] = []
+        self._due = False
+        """Something waits to be durable."""
         self._closed = False
         self._pool = ThreadPoolExecutor(_SYNCERS, thread_name_prefix="spool-sync")
         self._thread = threading.Thread(target=self._run, name="spool-flusher", daemon=True)
@@ -178,15 +180,20 @@ class Spool:
             if match := _NAME.match(path.name):
                 yield Key(match[1], int(match[2])), match[3] != "seg"
 
-    def submit(self, segment: Segment, data: bytes) -> Ticket:
-        """Hand bytes to the flusher, in order; call from the event loop."""
+    def submit(self, segment: Segment, data: bytes, *, lazy: bool = False) -> Ticket:
+        """Hand bytes to the flusher, in order; call from the event loop.
+
+        What is `lazy` costs no sync of its own: it is written with what comes next.
+        """
         ticket = Ticket(asyncio.get_running_loop(), anyio.Event())
         with self._wake:
             if self._closed:
                 raise _broken(OSError("the spool is closed"))
             self._writes.append(_Write(segment, data, ticket))
             self._grow(segment.path, len(data))
-            self._wake.notify()
+            if not lazy:
+                self._due = True
+                self._wake.notify()
         return ticket
 
     def check_room(self) -> None:
@@ -246,9 +253,10 @@ class Spool:
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._writes and not self._closed:
+                while not self._due and not self._closed:
                     self._wake.wait()
                 writes, self._writes = self._writes, []
+                self._due = False
             if not writes:
                 return
             batches: dict[int, _Batch] = {}

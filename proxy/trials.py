@@ -25,7 +25,15 @@ from specs import evidence
 from specs.errors import InvalidInput, PracticumError
 from specs.evidence import Arrays, Frame
 from specs.ids import Prefix, new_id
-from specs.interaction import Answer, Failure, Intent, Refusal, Superseded
+from specs.interaction import (
+    Answer,
+    AnyRecord,
+    Delivered,
+    Failure,
+    Intent,
+    Refusal,
+    Superseded,
+)
 
 RESTARTED, DAMAGED = "proxy_restart", "segment_damaged"
 _log = logging.getLogger(__name__)
@@ -61,6 +69,8 @@ class Call:
     error: PracticumError | None = None
     waiters: int = 0
     delivered: bool = False
+    settled: bool = False
+    """On record as delivered."""
     superseded: bool = False
     abandoned: bool = False
     """Stop as soon as it runs: its trial is being sealed."""
@@ -101,11 +111,9 @@ class Trial:
     sealing: bool = False
     closed: bool = False
 
-    def append(
-        self, record: Intent | Answer | Superseded | Refusal | Failure, arrays: Arrays
-    ) -> Ticket:
-        """Submit a record; records become durable in this order."""
-        return self.spool.submit(self.segment, evidence.encode(record, arrays))
+    def append(self, record: AnyRecord, arrays: Arrays, *, lazy: bool = False) -> Ticket:
+        """Submit a record; records become durable in this order, a lazy one with the next."""
+        return self.spool.submit(self.segment, evidence.encode(record, arrays), lazy=lazy)
 
     def begin(self, call: Call) -> None:
         """Count a call whose intent has been submitted."""
@@ -198,6 +206,9 @@ class _Replay:
                     if record.reason == "empty_reply":
                         trial.set_aside(call.turn)
                         del self._calls[record.interaction]
+            case Delivered():
+                if call := self._calls.get(record.interaction):
+                    call.settled = True
             case Failure():
                 if call := self._calls.pop(record.interaction, None):
                     self._trial.abandon(call)

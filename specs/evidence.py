@@ -24,7 +24,10 @@ from pydantic import TypeAdapter, ValidationError
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.interaction import (
     Answer,
+    AnyRecord,
     CallState,
+    Delivered,
+    Delivery,
     Failure,
     Intent,
     Interaction,
@@ -37,7 +40,7 @@ VERSION = 1
 _HEAD = struct.Struct("<BII")
 _CRC = struct.Struct("<I")
 _TYPES = {"int32": "i", "float32": "f", "uint8": "B"}
-_RECORD: TypeAdapter[Intent | Answer | Superseded | Refusal | Failure] = TypeAdapter(Record)
+_RECORD: TypeAdapter[AnyRecord] = TypeAdapter(Record)
 
 type Arrays = Mapping[str, "array[Any]"]
 
@@ -46,11 +49,11 @@ type Arrays = Mapping[str, "array[Any]"]
 class Frame:
     """One record with its arrays."""
 
-    record: Intent | Answer | Superseded | Refusal | Failure
+    record: AnyRecord
     arrays: Arrays
 
 
-def encode(record: Intent | Answer | Superseded | Refusal | Failure, arrays: Arrays) -> bytes:
+def encode(record: AnyRecord, arrays: Arrays) -> bytes:
     """One frame. Arrays are `array('i'|'f'|'B')` of 4, 4 and 1 bytes."""
     names = {code: name for name, code in _TYPES.items()}
     layout = [[name, names[data.typecode], len(data)] for name, data in arrays.items()]
@@ -97,7 +100,8 @@ def interactions(data: bytes) -> list[Interaction]:
     """
     intents: dict[str, Frame] = {}
     outcomes: dict[str, Frame] = {}
-    gone: set[str] = set()
+    gone: dict[str, Superseded] = {}
+    delivered: set[str] = set()
     for frame, _ in frames(data):
         match frame.record:
             case Intent():
@@ -105,13 +109,16 @@ def interactions(data: bytes) -> list[Interaction]:
             case Answer() | Failure():
                 outcomes[frame.record.interaction] = frame
             case Superseded():
-                gone.add(frame.record.interaction)
+                gone[frame.record.interaction] = frame.record
+            case Delivered():
+                delivered.add(frame.record.interaction)
             case Refusal():
                 pass
     prompts: dict[str, tuple[array[int], array[int]]] = {}
     result: list[Interaction] = []
     for name, frame in intents.items():
-        interaction = _assemble(frame, outcomes.get(name), name in gone, prompts)
+        after = _After(outcomes.get(name), gone.get(name), name in delivered)
+        interaction = _assemble(frame, after, prompts)
         prompts[name] = (interaction.prompt, interaction.output)
         result.append(interaction)
     return result
@@ -127,10 +134,36 @@ def prompt_hash(prompt: "array[int]") -> str:
     return "sha256:" + hashlib.sha256(_little(prompt)).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class _After:
+    """What became of a call."""
+
+    outcome: Frame | None
+    gone: Superseded | None
+    delivered: bool
+
+    @property
+    def answer(self) -> Answer | None:
+        record = self.outcome.record if self.outcome else None
+        return record if isinstance(record, Answer) else None
+
+    @property
+    def state(self) -> CallState:
+        if self.answer is None:
+            return CallState.LOST
+        superseded = self.gone is not None or self.answer.superseded
+        return CallState.SUPERSEDED if superseded else CallState.ANSWERED
+
+    @property
+    def delivery(self) -> Delivery:
+        if self.delivered:
+            return Delivery.SETTLED
+        return Delivery.UNKNOWN if self.state is CallState.ANSWERED else Delivery.ABORTED
+
+
 def _assemble(
     frame: Frame,
-    outcome: Frame | None,
-    superseded: bool,
+    after: _After,
     prompts: Mapping[str, "tuple[array[int], array[int]]"],
 ) -> Interaction:
     intent = cast(Intent, frame.record)
@@ -144,20 +177,18 @@ def _assemble(
     prompt.extend(frame.arrays["suffix"])
     if prompt_hash(prompt) != intent.prompt_sha256:
         raise _damaged(0, f"the prompt of {intent.interaction} does not match its hash")
-    answer = outcome.record if outcome and isinstance(outcome.record, Answer) else None
-    arrays: Arrays = outcome.arrays if outcome and answer else {}
-    state = CallState.LOST
-    if answer is not None:
-        state = CallState.SUPERSEDED if superseded or answer.superseded else CallState.ANSWERED
+    arrays: Arrays = after.outcome.arrays if after.outcome and after.answer else {}
     request = frame.arrays.get("request")
     return Interaction(
         intent=intent,
-        state=state,
-        answer=answer,
+        state=after.state,
+        answer=after.answer,
         prompt=prompt,
         output=arrays.get("output", array("i")),
         logprobs=arrays.get("logprobs"),
         request=zlib.decompress(request.tobytes()) if request else b"",
+        delivery=after.delivery,
+        replaced=after.gone is not None and after.gone.reason == "empty_reply",
     )
 
 

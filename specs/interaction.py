@@ -29,6 +29,15 @@ class CallState(StrEnum):
     LOST = "lost"
 
 
+class Delivery(StrEnum):
+    """Whether an answer reached its harness."""
+
+    SETTLED = "settled"
+    ABORTED = "aborted"
+    """There was no answer, or its client had gone and nobody came for it."""
+    UNKNOWN = "unknown"
+
+
 class BranchReason(StrEnum):
     """Why a call does not extend the call before it."""
 
@@ -132,6 +141,17 @@ class Superseded(Contract):
     reason: Literal["client_gone", "empty_reply"] = "client_gone"
 
 
+class Delivered(Contract):
+    """A client was sent the whole answer and was there to the end.
+
+    It is written without haste: a crash leaves `unknown` whether an answer arrived.
+    """
+
+    kind: Literal["delivered"] = "delivered"
+    interaction: Id
+    at: str
+
+
 class Refusal(Contract):
     """A call that was refused before sampling. Array: `request` uint8 (zlib of the body)."""
 
@@ -154,7 +174,10 @@ class Failure(Contract):
     detail: str
 
 
-Record = Annotated[Intent | Answer | Superseded | Refusal | Failure, Field(discriminator="kind")]
+type AnyRecord = Intent | Answer | Superseded | Delivered | Refusal | Failure
+Record = Annotated[
+    Intent | Answer | Superseded | Delivered | Refusal | Failure, Field(discriminator="kind")
+]
 
 
 class Seal(Contract):
@@ -186,6 +209,16 @@ class Interaction:
     output: "array[int]"
     logprobs: "array[float] | None"
     request: bytes
+    delivery: Delivery = Delivery.UNKNOWN
+    replaced: bool = False
+    """The harness threw the answer away and asked again: it showed nothing."""
+
+    @property
+    def acted_upon(self) -> bool:
+        """Whether the harness may have acted on the answer, as far as its own record says."""
+        if self.replaced:
+            return False
+        return self.state is CallState.ANSWERED or self.delivery is Delivery.SETTLED
 
     @property
     def exact(self) -> bool:

@@ -13,8 +13,9 @@ from pydantic import Field, JsonValue
 from runtime.client import OperatorClient
 from specs import evidence
 from specs.base import Contract
+from specs.eligibility import unfit
 from specs.errors import ErrorObject, NotFound
-from specs.interaction import BranchReason, Interaction, SamplingUsed, Seal
+from specs.interaction import BranchReason, Delivery, Interaction, SamplingUsed, Seal
 from specs.records import Trial
 from tools.context import Context
 from tools.fields import Cursor, Input, Limit, RunRef
@@ -53,8 +54,16 @@ class InteractionView(Contract):
     sequence: int
     at: str
     state: str
+    delivered: Delivery
+    published: bool
+    """Whether the store has verified the digest of what holds it."""
+    eligible: bool
+    unfit: str | None
+    """Why it cannot be learnt from, whatever its trial's verdict is."""
     span: str
     """`root`, `exact`, `branched(reason)` or `lost`."""
+    normalisations: tuple[str, ...]
+    """What was changed or left out on the way from the request to the prompt."""
     parent: str | None
     sampler: str
     sampling: SamplingUsed
@@ -94,10 +103,30 @@ def _text(view: EvidenceView) -> str:
         }
     )
     rows = [
-        (i.sequence, i.id, i.state, i.span, i.prompt_tokens, i.output_tokens, i.stop_reason)
+        (
+            i.sequence,
+            i.id,
+            i.state,
+            i.delivered,
+            i.unfit or "yes",
+            i.span,
+            i.prompt_tokens,
+            i.output_tokens,
+            i.stop_reason,
+        )
         for i in view.items
     ]
-    head_row = ("call", "interaction", "state", "span", "prompt", "output", "stop")
+    head_row = (
+        "call",
+        "interaction",
+        "state",
+        "delivered",
+        "eligible",
+        "span",
+        "prompt",
+        "output",
+        "stop",
+    )
     parts = [head, table(head_row, rows, more=view.next)]
     parts += [_detail(item) for item in view.items if item.tokens or len(view.items) == 1]
     return "\n".join(parts)
@@ -110,6 +139,7 @@ def _detail(item: InteractionView) -> str:
             "sampler": item.sampler,
             "sampling": item.sampling.model_dump_json(),
             "provenance": item.provenance,
+            "normalisations": ", ".join(item.normalisations) or None,
             "content": json.dumps(item.content, ensure_ascii=False),
             "request": None if item.request is None else json.dumps(item.request),
         }
@@ -144,6 +174,7 @@ async def interactions(context: Context, request: Interactions) -> EvidenceView:
             raise _no_evidence(trial)
         data = b"" if seal.object is None else await gateway.object(seal.object)
     calls = evidence.interactions(data)
+    extended = {call.intent.parent for call in calls}
     if request.call is not None:
         calls = [call for call in calls if call.intent.sequence == request.call]
     page, following = cut(calls, request.limit, request.cursor)
@@ -153,7 +184,7 @@ async def interactions(context: Context, request: Interactions) -> EvidenceView:
         task=trial.task,
         seal=seal,
         refused=len(evidence.refusals(data)),
-        items=[_view(call, request) for call in page],
+        items=[_view(call, request, _unfit(call, seal, extended)) for call in page],
         next=following,
     )
 
@@ -183,14 +214,26 @@ def _no_evidence(trial: Trial) -> NotFound:
     )
 
 
-def _view(call: Interaction, request: Interactions) -> InteractionView:
+def _unfit(call: Interaction, seal: Seal, extended: set[str | None]) -> str | None:
+    reason = unfit(call, extended=call.intent.interaction in extended)
+    if reason is None and not seal.complete:
+        return "evidence_incomplete"
+    return reason
+
+
+def _view(call: Interaction, request: Interactions, reason: str | None) -> InteractionView:
     intent, answer = call.intent, call.answer
     return InteractionView(
         id=intent.interaction,
         sequence=intent.sequence,
         at=intent.at,
         state=call.state,
+        delivered=call.delivery,
+        published=True,  # it was read by its digest from what the store verified
+        eligible=reason is None,
+        unfit=reason,
         span=_span(call),
+        normalisations=intent.normalisations,
         parent=intent.parent,
         sampler=intent.sampler,
         sampling=intent.sampling,

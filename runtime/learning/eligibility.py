@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from runtime.learning.packing import acted_upon
+from specs.eligibility import drawn_unfit, logprobs_unfit
 from specs.interaction import CallState, Interaction, Seal
 from specs.plans import Eligibility
 from specs.records import Trial, TrialOutcome, TrialState
@@ -122,20 +123,13 @@ def _evidence(trial: Trial, seal: Seal | None, interactions: Sequence[Interactio
 
 
 def _ratio_problem(interaction: Interaction, sampler: str) -> Reason | None:
-    answer, used = interaction.answer, interaction.intent.sampling
-    if answer is None or answer.provenance != "sampled":
-        return Reason.NOT_SAMPLED
-    if used.temperature != 1.0 or used.top_p != 1.0 or used.top_k > 0:
-        return Reason.SAMPLING_ALTERED
+    drawn = drawn_unfit(interaction)
+    if drawn is not None:
+        return Reason(drawn)
     if interaction.intent.sampler != sampler:
         return Reason.WRONG_SAMPLER
-    if interaction.logprobs is None:
-        return Reason.LOGPROBS_MISSING
-    if len(interaction.logprobs) != len(interaction.output):
-        return Reason.LOGPROBS_MISALIGNED
-    if not all(map(math.isfinite, interaction.logprobs)):
-        return Reason.LOGPROBS_NOT_FINITE
-    return None
+    found = logprobs_unfit(interaction)
+    return None if found is None else Reason(found)
 
 
 def _plan_rules(trial: Trial, interactions: Sequence[Interaction], rules: Eligibility) -> Verdict:

@@ -6,8 +6,9 @@ Where two turns extend the same turn, the first continues its sequence and the o
 one whose shared prefix is observation: no generated token is marked twice.
 
 `generated` names the tokens that a sampler drew; it is shifted with targets and log-probs
-and never inferred from advantages (invariant 6). A superseded call that nothing extends was
-never acted upon and is left out: the trial's reward says nothing about it.
+and never inferred from advantages (invariant 6). An answer that reached nobody and that nothing
+extends was never acted upon and is left out: the trial's reward says nothing about it. So is an
+empty one that its harness threw away to ask again.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.compute.protocol import FloatArray, IntArray
-from specs.interaction import CallState, Interaction
+from specs.interaction import Interaction
 
 type Mask = npt.NDArray[np.bool_]
 
@@ -69,8 +70,7 @@ def acted_upon(interactions: Sequence[Interaction]) -> list[Interaction]:
     return [
         call
         for call in interactions
-        if len(call.output)
-        and (call.state is CallState.ANSWERED or call.intent.interaction in extended)
+        if len(call.output) and (call.acted_upon or call.intent.interaction in extended)
     ]
 
 

@@ -11,7 +11,15 @@ from runtime.learning.findings import Finding
 from runtime.learning.snapshot import Snapshot
 from specs import evidence
 from specs.errors import InvalidInput, NotFound
-from specs.interaction import Answer, Failure, Intent, Interaction, Refusal, Superseded
+from specs.interaction import (
+    Answer,
+    Delivered,
+    Failure,
+    Intent,
+    Interaction,
+    Refusal,
+    Superseded,
+)
 from specs.records import Trial
 from specs.run import SamplerRef
 
@@ -84,17 +92,10 @@ class EvidenceChecks:
             match frame.record:
                 case Intent() | Refusal() as opening:
                     self.intents.equal(f"trial of {opening.interaction}", opening.trial, trial.id)
-                case Answer() | Failure() | Superseded():
+                case Answer() | Failure() | Superseded() | Delivered():
                     pass
-        good = (
-            ["intent"],
-            ["intent", "answer"],
-            ["intent", "failure"],
-            ["intent", "answer", "superseded"],
-            ["refusal"],
-        )
         for name, kinds in seen.items():
-            self.intents.expect(kinds in good, f"{name} of {trial.id} was recorded as {kinds}")
+            self.intents.expect(_in_order(kinds), f"{name} of {trial.id} was recorded as {kinds}")
 
     def _look_at_order(
         self, trial: Trial, calls: Sequence[Interaction], refused: Sequence[Refusal]
@@ -122,6 +123,25 @@ class EvidenceChecks:
                     f"{name} is exact and does not extend {intent.parent}",
                 )
             known[name] = call
+
+
+_ORDERS = (
+    ["intent"],
+    ["intent", "failure"],
+    ["refusal"],
+    ["intent", "answer"],
+    ["intent", "answer", "superseded"],
+)
+
+
+def _in_order(kinds: Sequence[str]) -> bool:
+    """Whether these are the records of one call; an answer may have been delivered, once."""
+    outcome = [kind for kind in kinds if kind != "delivered"]
+    if outcome not in _ORDERS:
+        return False
+    return "delivered" not in kinds or (
+        kinds.count("delivered") == 1 and "answer" in kinds[: kinds.index("delivered")]
+    )
 
 
 @dataclass

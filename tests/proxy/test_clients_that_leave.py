@@ -9,7 +9,10 @@ import anyio
 import httpx
 import pytest
 
-from specs.interaction import CallState
+from runtime.learning.packing import acted_upon
+from specs import evidence
+from specs.eligibility import Unfit, unfit
+from specs.interaction import CallState, Delivery
 from tests.proxy.world import Dice, Harness, World, echo, until, user, world
 
 pytestmark = pytest.mark.anyio
@@ -124,3 +127,46 @@ async def test_a_client_that_never_reads_does_not_stop_the_others(short_dir: Pat
         response: httpx.Response = await harness.post([user("u")])
         silent.close()
     assert response.status_code == 200
+
+
+async def test_the_record_says_whether_an_answer_was_delivered(short_dir: Path) -> None:
+    """Delivered, published and eligible are three facts; what reached nobody is not trained."""
+    async with world(short_dir, compute=Dice(["one", "two", "three"])) as stack:
+        claims = stack.gateway.claims()
+        harness = stack.harness(**claims)
+        first = await harness.say([user("u")])
+        await harness.post([user("u"), echo(first), user("v")], stream=True)
+        stack.compute.gate = anyio.Event()
+        await _ask_and_leave(stack, harness, stream=True)
+        await anyio.sleep(0.1)
+        stack.compute.gate.set()
+        await until(lambda: not stack_busy(stack, claims["trial"]))
+        seal = (await stack.seal(claims["trial"])).json()
+        calls = evidence.interactions(stack.gateway.objects[seal["object"]])
+    assert [one.delivery for one in calls] == [
+        Delivery.SETTLED, Delivery.SETTLED, Delivery.ABORTED,
+    ]  # fmt: skip
+    assert [unfit(one, extended=False) for one in calls] == [None, None, Unfit.NOT_DELIVERED]
+    assert unfit(calls[2], extended=True) is None
+    assert acted_upon(calls) == calls[:2]
+
+
+async def test_an_answer_that_a_retry_came_for_is_delivered(short_dir: Path) -> None:
+    async with world(short_dir, compute=Dice(["first"])) as stack:
+        claims = stack.gateway.claims()
+        harness = stack.harness(**claims)
+        stack.compute.gate = anyio.Event()
+        await _ask_and_leave(stack, harness, stream=False)
+        await anyio.sleep(0.1)
+        stack.compute.gate.set()
+        assert await _settled(stack, claims["trial"]) is CallState.SUPERSEDED
+        for _ in range(2):
+            await harness.say([user("u")])
+        seal = (await stack.seal(claims["trial"])).json()
+        (call,) = evidence.interactions(stack.gateway.objects[seal["object"]])
+    assert (call.state, call.delivery) == (CallState.SUPERSEDED, Delivery.SETTLED)
+    assert acted_upon([call]) == [call]
+
+
+def stack_busy(stack: World, trial: str) -> bool:
+    return any(one.state is CallState.LOST for one in stack.interactions(trial))
