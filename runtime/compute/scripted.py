@@ -1,25 +1,54 @@
-"""Scripted models: replies from a scenario, played through the real tokenizer.
+"""Scripted models: replies from a scenario, played in a family's real tokens and grammar.
 
 Demonstrations recorded this way pass through the same proxy, harness and environments as a
 model's own attempts. There is no distribution behind them, so they carry no log-probabilities
 and their provenance is `scripted`.
+
+Which reply comes is a function of the context, but for asides and errors: that one was played
+is remembered here, per trial and agent, since neither counts as a call that the script foresees.
+A process that starts again has forgotten it: an error comes once more, and an aside counts.
 """
 
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, cast
+from threading import Lock
 
 import anyio.to_thread
 import numpy as np
-from tokenizers import Tokenizer
 
 from runtime.compute import models
 from runtime.compute.protocol import SampleContext, Sampled, SamplingParams
-from specs.errors import Conflict, ErrorCode, ErrorObject
+from runtime.compute.scenario import Reply, Scenario, found
+from runtime.formats.carried import load_codec
+from runtime.formats.codec import Codec, Mark, Piece
+from runtime.formats.conversation import Block, Text, Thinking, ToolUse
+from runtime.formats.families import Family, family_of
+from specs.errors import Conflict, ErrorCode, ErrorObject, Unavailable
 from specs.model import ModelInfo
+
+_REMEMBERED = 4096
+"""Agents of trials whose asides and errors are remembered."""
+
+
+@dataclass(slots=True)
+class _Played:
+    """What an agent of a trial has had beside the replies that count."""
+
+    asides: set[int] = field(default_factory=set[int])
+    """Numbers of its calls that asides answered."""
+    errors: set[int] = field(default_factory=set[int])
+    """Places in its script of the errors that were raised."""
 
 
 class ScriptedCompute:
     """Sampling from the models with backend `scripted`."""
+
+    def __init__(self) -> None:
+        self._played: OrderedDict[tuple[str, str, str, str], _Played] = OrderedDict()
+        self._lock = Lock()
 
     async def models(self) -> list[ModelInfo]:
         """Every registered scenario."""
@@ -33,38 +62,126 @@ class ScriptedCompute:
         num_samples: int,
         context: SampleContext,
     ) -> list[Sampled]:
-        """The reply to call `context.call` of task `context.task`, the same for every sample.
+        """The reply that the scenario has for `context`, the same for every sample.
 
-        It ends with the model's stop token unless `max_tokens` cuts it off.
+        It ends with a stop token of its family unless `max_tokens` or the script cuts it off.
+        Cancelling abandons the answer; an error or aside then counts as played.
 
         Raises:
             Conflict: `scenario_exhausted`: the scenario has no such reply.
+            Unavailable: `overloaded`, or `compute_unavailable` for a dropped connection, on
+                cue; its object is the scenario, with `pointer` `/error/<cue>`.
         """
-        sampled = await anyio.to_thread.run_sync(_reply, model, context, params.max_tokens)
+        sampled = await anyio.to_thread.run_sync(self._sample, model, context, params.max_tokens)
         return [sampled] * num_samples
 
+    def _sample(self, model: str, context: SampleContext, max_tokens: int) -> Sampled:
+        scenario = models.scenario(model)
+        with self._lock:
+            reply = self._choose(model, scenario, context)
+        if isinstance(reply, Reply) and reply.error is not None:
+            raise _on_cue(model, reply.error)
+        info = models.model_info(model)
+        codec = _codec(info.tokenizer_digest, model)
+        family = family_of(info, codec)
+        tokens, cut = _tokens(reply, family, codec)
+        whole = len(tokens) <= max_tokens and not cut
+        kept = np.array(tokens[:max_tokens], np.int32)
+        return Sampled(kept, None, "stop" if whole else "length", "scripted")
 
-def _reply(model: str, context: SampleContext, max_tokens: int) -> Sampled:
-    scenario = models.scenario(model)
-    replies = scenario.replies.get(context.task, [])
-    if context.call >= len(replies):
-        raise Conflict(
-            f"Model {model} has {len(replies)} replies for task {context.task!r}, "
-            f"and call {context.call} (from 0) needs one more.",
-            code=ErrorCode.SCENARIO_EXHAUSTED,
-            object=ErrorObject(type="model", id=model, pointer=f"/replies/{context.task}"),
-            next="Add the reply to the scenario and register it again.",
-        )
-    info = models.model_info(scenario.tokenizer)
-    tokenizer = _tokenizer(scenario.tokenizer)
-    encoded: Any = cast(Any, tokenizer).encode(replies[context.call], add_special_tokens=False)
-    tokens = [*cast(list[int], encoded.ids), info.stop_tokens[0]]
-    kept = np.array(tokens[:max_tokens], np.int32)
-    reason = "stop" if len(tokens) <= max_tokens else "length"
-    return Sampled(kept, None, reason, "scripted")
+    def _choose(self, model: str, scenario: Scenario, context: SampleContext) -> str | Reply:
+        replies, number = _script(scenario, context)
+        played = self._memory(model, context)
+        for aside in (*replies, *scenario.asides):
+            if isinstance(aside, Reply) and found(aside.when, context.request):
+                played.asides.add(number)
+                return aside
+        counted = number - sum(1 for aside in played.asides if aside < number)
+        for place, reply in enumerate(replies):
+            if isinstance(reply, Reply) and reply.when is not None:
+                continue
+            if isinstance(reply, Reply) and reply.error is not None:
+                if counted == 0 and place not in played.errors:
+                    played.errors.add(place)
+                    return reply
+                continue
+            if counted == 0:
+                return reply
+            counted -= 1
+        raise _exhausted(model, context, len(replies), number)
+
+    def _memory(self, model: str, context: SampleContext) -> _Played:
+        key = (model, context.task, context.trial, context.agent)
+        played = self._played.setdefault(key, _Played())
+        self._played.move_to_end(key)
+        if len(self._played) > _REMEMBERED:
+            self._played.popitem(last=False)
+        return played
+
+
+def _script(scenario: Scenario, context: SampleContext) -> tuple[Sequence[str | Reply], int]:
+    """The replies of the agent that asks, and which of its calls this is, from 0."""
+    own = context.agent_call if context.agent_call is not None else context.call
+    scripts = scenario.agents.get(context.task)
+    if scripts is None:
+        return scenario.replies.get(context.task, []), context.call
+    if context.order == 0:
+        return scenario.replies.get(context.task, []), own
+    for script in scripts:
+        if found(script.when, context.opening):
+            return script.replies, own
+    unnamed = [script for script in scripts if script.when is None]
+    place = context.order - 1
+    return unnamed[place].replies if place < len(unnamed) else [], own
+
+
+def _tokens(reply: str | Reply, family: Family, codec: Codec) -> tuple[list[int], bool]:
+    """The ids of a reply with its stop, and whether it stays open."""
+    cut = isinstance(reply, Reply) and reply.stop == "length"
+    if isinstance(reply, Reply) and reply.raw is None:
+        return list(codec.encode(family.answer(_blocks(reply), cut=cut))), cut
+    pieces = _exact(codec, reply if isinstance(reply, str) else reply.raw or "")
+    ended = bool(pieces) and isinstance(pieces[-1], Mark) and pieces[-1].token in family.stops
+    if not cut and not ended:
+        pieces.append(Mark(family.stops[0]))
+    return list(codec.encode(pieces)), cut
+
+
+def _blocks(reply: Reply) -> list[Block]:
+    blocks: list[Block] = [Thinking(reply.thinking)] if reply.thinking else []
+    blocks += [Text(reply.text)] if reply.text else []
+    return blocks + [ToolUse("", call.name, call.input) for call in reply.calls]
+
+
+def _exact(codec: Codec, text: str) -> list[Piece]:
+    """Text in which the spelling of a control token is that token."""
+    spelled = "|".join(re.escape(name) for name in sorted(codec.names, key=len, reverse=True))
+    parts = re.split(f"({spelled})", text)
+    return [Mark(part) if index % 2 else part for index, part in enumerate(parts) if part]
 
 
 @cache
-def _tokenizer(model: str) -> Tokenizer:
-    """A model's tokenizer, which is pinned and so loaded once."""
-    return cast(Tokenizer, Tokenizer.from_str(models.tokenizer_bytes(model).decode()))
+def _codec(digest: str, model: str) -> Codec:
+    """A tokenizer, which its digest pins, so loaded once; `model` is one that has it."""
+    del digest
+    return load_codec(models.tokenizer_bytes(model))
+
+
+def _on_cue(model: str, cue: str) -> Unavailable:
+    return Unavailable(
+        f"The scenario of {model} says {cue} here.",
+        code=ErrorCode.OVERLOADED if cue == "overloaded" else ErrorCode.COMPUTE_UNAVAILABLE,
+        object=ErrorObject(type="scenario", id=model, pointer=f"/error/{cue}"),
+        next="Send the request again: the next reply follows.",
+    )
+
+
+def _exhausted(model: str, context: SampleContext, size: int, number: int) -> Conflict:
+    who = f"agent {context.order} of task" if context.order else "task"
+    return Conflict(
+        f"Model {model} has {size} replies for {who} {context.task!r}, "
+        f"and call {number} (from 0) needs one more.",
+        code=ErrorCode.SCENARIO_EXHAUSTED,
+        object=ErrorObject(type="model", id=model, pointer=f"/replies/{context.task}"),
+        next="Add the reply to the scenario and register it again.",
+    )

@@ -56,6 +56,11 @@ class Codec(ABC):
         """Spelling of the control token with an id; None if that is no control token."""
         return self._names.get(number)
 
+    @property
+    def names(self) -> Iterable[str]:
+        """Spellings of all control tokens."""
+        return self._marks.keys()
+
     def encode(self, pieces: Iterable[Piece]) -> "array[int]":
         """The ids of a rendering; work is linear in the text of `pieces`."""
         ids = array("i")
@@ -78,6 +83,11 @@ class Codec(ABC):
         """Text and control tokens of `ids`, told apart."""
         decoder = self.decoder()
         return [*decoder.feed(ids), *decoder.close()]
+
+    def token(self, number: int) -> bytes:
+        """The bytes of one token, a control token spelled out."""
+        name = self.name(number)
+        return self.bytes_of([number]) if name is None else name.encode()
 
     def decoder(self) -> "Decoder":
         """Reads ids as they arrive."""

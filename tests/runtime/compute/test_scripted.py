@@ -10,7 +10,10 @@ from tokenizers import Tokenizer
 from runtime.compute import models
 from runtime.compute.chunks import fold
 from runtime.compute.protocol import Compute, SampleContext, SamplerSpec, TrainerInit
-from specs.errors import Conflict, ErrorCode, InvalidInput
+from runtime.formats.carried import carried_tokenizer, load_codec
+from runtime.formats.codec import Mark
+from runtime.formats.families import family_named
+from specs.errors import Conflict, ErrorCode, InvalidInput, Unavailable
 from tests.runtime.compute.samples import params, prompt
 
 pytestmark = pytest.mark.anyio
@@ -82,3 +85,112 @@ async def test_it_cannot_be_trained_or_scored(compute: Compute) -> None:
             SamplerSpec(MODEL.base_model, "sha256:" + "0" * 64), prompt(5), params()
         )
     assert (await compute.health()).trainers_created == 0
+
+
+def register(name: str, **scenario: Any) -> SamplerSpec:
+    document = {"schema": "practicum.scenario/v1", "tokenizer": "qwen3", "replies": {}, **scenario}
+    models.pull_scripted(name, json.dumps(document).encode())
+    return SamplerSpec(f"scripted/{name}")
+
+
+async def said(compute: Compute, model: SamplerSpec, **context: Any) -> str:
+    """The next answer, with control tokens in brackets."""
+    (sampled,) = await compute.sample(
+        model, prompt(5), params(500), context=SampleContext(task="t", **context)
+    )
+    codec = load_codec(await compute.tokenizer(model.base_model))
+    return "".join(
+        f"[{piece.token}]" if isinstance(piece, Mark) else piece
+        for piece in codec.pieces(sampled.tokens.tolist())
+    )
+
+
+async def test_a_reply_in_blocks_is_written_in_the_grammar_of_its_family(compute: Compute) -> None:
+    call = {"name": "Bash", "input": {"command": "ls"}}
+    reply = {"thinking": "Look.", "text": "I look.", "calls": [call]}
+    model = register("blocks", replies={"t": [reply, {"text": "cut", "stop": "length"}]})
+    assert await said(compute, model) == (
+        "[<think>]\nLook.\n[</think>]\n\nI look.\n[<tool_call>]\n"
+        '{"name": "Bash", "arguments": {"command": "ls"}}\n[</tool_call>][<|im_end|>]'
+    )
+    (cut,) = await compute.sample(model, prompt(5), params(500), context=SampleContext("t", 1))
+    assert cut.stop_reason == "length"
+    deepseek = register("blocks", tokenizer="deepseek-v3.1", replies={"t": [{"calls": [call]}]})
+    info = await compute.model(deepseek.base_model)
+    assert (info.family, info.stop_tokens, info.trainable) == ("deepseek-v3.1", (1,), False)
+    assert (await said(compute, deepseek)).startswith("[<｜tool▁calls▁begin｜>]")
+
+
+async def test_exact_text_has_control_tokens_where_it_spells_them(compute: Compute) -> None:
+    model = register("raw", replies={"t": ["<think>a</think>b<|endoftext|>", {"raw": "é"}]})
+    assert await said(compute, model) == "[<think>]a[</think>]b[<|endoftext|>]"
+    assert await said(compute, model, call=1) == "é[<|im_end|>]"
+
+
+async def test_sub_agents_play_their_own_script_by_text_or_by_order(compute: Compute) -> None:
+    model = register(
+        "agents",
+        replies={"t": ["main 0", "main 1"]},
+        agents={
+            "t": [
+                {"when": {"regex": "count .* files"}, "replies": ["counter"]},
+                {"replies": ["first", "first again"]},
+                {"replies": ["second"]},
+            ]
+        },
+    )
+    assert (await said(compute, model, call=5, agent_call=1)).startswith("main 1")
+    first: dict[str, Any] = {"agent": "a", "order": 1, "call": 5}
+    assert (await said(compute, model, **first, agent_call=1)).startswith("first again")
+    second: dict[str, Any] = {"agent": "b", "order": 2, "agent_call": 0}
+    assert (await said(compute, model, **second)).startswith("second")
+    counter = {**second, "opening": "count all files"}
+    assert (await said(compute, model, **counter)).startswith("counter")
+
+
+async def test_an_aside_answers_its_request_and_does_not_count(compute: Compute) -> None:
+    model = register(
+        "asides", replies={"t": ["one", "two"]}, asides=[{"when": "summarise", "text": "summary"}]
+    )
+    trial: dict[str, Any] = {"trial": "trl_1"}
+    assert (await said(compute, model, **trial)).startswith("one")
+    aside = await said(compute, model, **trial, call=1, request="please summarise this")
+    assert aside.startswith("summary")
+    assert (await said(compute, model, **trial, call=2)).startswith("two")
+    assert (await said(compute, model, trial="trl_2", call=1)).startswith("two")
+
+
+@pytest.mark.parametrize(
+    ("cue", "code"),
+    [("overloaded", ErrorCode.OVERLOADED), ("drop", ErrorCode.COMPUTE_UNAVAILABLE)],
+)
+async def test_an_error_on_cue_is_raised_once_and_then_the_reply_follows(
+    compute: Compute, cue: str, code: ErrorCode
+) -> None:
+    model = register("errors", replies={"t": ["one", {"error": cue}, "two"]})
+    trial: dict[str, Any] = {"trial": f"trl_{cue}"}
+    assert (await said(compute, model, **trial)).startswith("one")
+    with pytest.raises(Unavailable) as caught:
+        await said(compute, model, **trial, call=1)
+    problem = caught.value.problem
+    assert problem.code == code and problem.object is not None
+    assert (problem.object.type, problem.object.pointer) == ("scenario", f"/error/{cue}")
+    assert (await said(compute, model, **trial, call=1)).startswith("two")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [{"text": "a", "raw": "b"}, {"text": "a", "error": "drop"}, {"when": {"regex": "("}}, {"x": 1}],
+)
+def test_a_reply_that_means_two_things_is_refused(reply: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        register("bad", replies={"t": [reply]})
+
+
+def test_every_format_says_the_stop_tokens_of_its_tokenizer(model_cache: object) -> None:
+    for name, known in models.FORMATS.items():
+        if name == "qwen3.5":
+            continue  # takes long to load; its prompts are checked with the families
+        codec = load_codec(carried_tokenizer(known.tokenizer))
+        family = family_named(known.family, codec, model=name)
+        assert known.stop_tokens == tuple(codec.mark(stop) for stop in family.stops)
