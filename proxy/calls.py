@@ -15,13 +15,13 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from proxy.chains import Match, Party, Turn, scene_of
+from proxy.context import sample_context
 from proxy.dialects.base import Dialect, Request
 from proxy.live import Life
 from proxy.models import Voice, Voices
 from proxy.registry import Registry
 from proxy.sampling import Spent, decide
 from proxy.trials import Call, CallKey, Trial, now
-from runtime.compute.protocol import SampleContext
 from runtime.formats.codec import Piece
 from runtime.formats.conversation import Conversation, Text
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
@@ -173,7 +173,7 @@ class Calls:
             call,
             voice,
             prompt,
-            SampleContext(task=claims.task, call=trial.answered),
+            sample_context(trial, claims.task, party, request.conversation, voice),
             ticket,
             request.conversation.tools if request.calls_allowed else (),
             name=intent.interaction,

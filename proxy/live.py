@@ -30,6 +30,9 @@ from specs.interaction import Answer, Delivered, Failure, SamplingUsed, Supersed
 PATIENCE_SEC = 20.0
 """How long a call waits for a compute process that is starting again."""
 
+NEVER_SAMPLED = frozenset({ErrorCode.OVERLOADED, ErrorCode.CONNECTION_DROPPED})
+"""Errors by which a backend refuses a call whole; the harness is to see them at once."""
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _log = logging.getLogger(__name__)
 
@@ -127,7 +130,8 @@ class Life:
         tools: Sequence[Tool],
     ) -> Heard:
         """Sample and read; a compute process that is away is waited for, a missing adapter is
-        sent. What a client may have seen is never sampled again: then the call fails."""
+        sent. What a client was given is never sampled again: then the call fails. A backend
+        that is full has sampled nothing, and the harness is told to come again."""
         ids = np.frombuffer(prompt, dtype=np.int32)
         deadline = anyio.current_time() + self._patience
         pause, sent = _FIRST_PAUSE, False
@@ -135,8 +139,9 @@ class Life:
             try:
                 return await self._listen(call, voice, ids, context, tools)
             except PracticumError as error:
-                if call.showing.any:
+                if call.showing.taken or error.problem.code in NEVER_SAMPLED:
                     raise
+                call.showing.restart()
                 if error.problem.code is ErrorCode.ADAPTER_MISSING and not sent:
                     sent = True
                     await self._send_adapter(voice)
@@ -208,6 +213,7 @@ class Life:
             at=now(),
             code=error.problem.code,
             detail=error.problem.detail[:2000],
+            sampled=error.problem.code not in NEVER_SAMPLED,
         )
         try:
             await trial.append(record, {}).wait()

@@ -16,7 +16,7 @@ from proxy.calls import Joined
 from proxy.dialects.base import Dialect, Head, Whole
 from proxy.live import Life
 from proxy.trials import Answered
-from specs.errors import PracticumError
+from specs.errors import ErrorCode, PracticumError
 
 PING_SEC = 10.0
 _EVENTS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store"}
@@ -92,7 +92,8 @@ class CallReply(Response):
                 seen += len(deltas)
                 await self._more(send, b"".join(events.delta(delta) for delta in deltas))
         if call.error is not None:
-            data = events.fail(call.error, self._id)
+            drop = call.error.problem.code is ErrorCode.CONNECTION_DROPPED
+            data = None if drop else events.fail(call.error, self._id)
         else:
             data = events.end(_whole(call.result))
         if data is None:
@@ -101,6 +102,9 @@ class CallReply(Response):
         return True
 
     async def _fail(self, send: Send, error: PracticumError) -> bool:
+        if error.problem.code is ErrorCode.CONNECTION_DROPPED:
+            await self._start(send, 200, {"content-length": "1"})
+            return False
         told = self._dialect.error(error, self._id)
         body = json.dumps(told.body, ensure_ascii=False).encode()
         headers = {**told.headers, "content-type": "application/json"}

@@ -295,6 +295,7 @@ def seal_of(data: bytes, key: Key, run: str) -> Seal:
                     pass
                 case Failure():
                     damaged = damaged or frame.record.interaction not in intents
+                    count[CallState.REFUSED] += _refused(frame.record, intents)
     except InvalidInput as error:
         _log.error("segment damaged", extra={"trial": key.trial, "cause": str(error)})
         damaged = True
@@ -315,3 +316,8 @@ def seal_of(data: bytes, key: Key, run: str) -> Seal:
         prompt_tokens=sum(intent.prompt_tokens for intent in intents.values()),
         output_tokens=sum(answers.values()),
     )
+
+
+def _refused(failure: Failure, intents: dict[str, Intent]) -> bool:
+    """Take a call out of which nothing was sampled: it counts as refused."""
+    return not failure.sampled and intents.pop(failure.interaction, None) is not None

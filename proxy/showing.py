@@ -18,15 +18,19 @@ class Showing:
         self._deltas: list[Delta] = []
         self._changed = anyio.Event()
         self._ended = False
-        self.any = False
-        """Whether anything may have left: the call cannot be sampled again."""
+        self.taken = False
+        """Whether a client has been given anything: the call cannot be sampled again."""
 
     def add(self, deltas: Sequence[Delta]) -> None:
         """Show more."""
         if deltas:
             self._deltas.extend(deltas)
-            self.any = True
             self._wake()
+
+    def restart(self) -> None:
+        """Forget what nobody has taken: the call is sampled again."""
+        assert not self.taken
+        self._deltas.clear()
 
     def end(self) -> None:
         """The call has its answer or its error."""
@@ -41,7 +45,9 @@ class Showing:
         """
         while not self._ended and len(self._deltas) <= seen:
             await self._changed.wait()
-        return self._deltas[seen:]
+        found = self._deltas[seen:]
+        self.taken = self.taken or bool(found)
+        return found
 
     def _wake(self) -> None:
         self._changed.set()

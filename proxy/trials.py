@@ -101,6 +101,8 @@ class Trial:
     sequence: int = 0
     answered: int = 0
     output_tokens: int = 0
+    agents: dict[str, int] = field(default_factory=dict[str, int])
+    """Answered calls of each agent, in the order in which the agents first called."""
     open: dict[CallKey, Call] = field(default_factory=dict[CallKey, Call])
     """Calls whose answer has not surely arrived: under way, being sent, or superseded."""
     last: dict[CallKey, Call] = field(default_factory=dict[CallKey, Call])
@@ -115,6 +117,11 @@ class Trial:
         """Submit a record; records become durable in this order, a lazy one with the next."""
         return self.spool.submit(self.segment, evidence.encode(record, arrays), lazy=lazy)
 
+    def order(self, agent: str) -> int:
+        """0 for the main agent, n for the n-th other one that called."""
+        self.agents.setdefault(agent, 0)
+        return [name for name in self.agents if name].index(agent) + 1 if agent else 0
+
     def begin(self, call: Call) -> None:
         """Count a call whose intent has been submitted."""
         self.sequence += 1
@@ -127,6 +134,8 @@ class Trial:
         """Make an answer part of the chains; its tokens are in `call.turn.output`."""
         turn = call.turn
         self.answered += 1
+        agent = turn.party.agent
+        self.agents[agent] = self.agents.get(agent, 0) + 1
         self.output_tokens += len(turn.output)
         self.chains.settle(turn, call.messages, answer.content)
         call.result = Answered(answer, call.intent.prompt_tokens, len(turn.output))
@@ -215,6 +224,7 @@ class _Replay:
 
     def _intent(self, intent: Intent, arrays: Arrays) -> None:
         party = Party(intent.session, intent.agent)
+        self._trial.order(party.agent)
         scene, messages = Scene(b"", b"", intent.sampler), ()
         try:
             dialect = DIALECTS[intent.dialect]

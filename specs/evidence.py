@@ -106,6 +106,8 @@ def interactions(data: bytes) -> list[Interaction]:
         match frame.record:
             case Intent():
                 intents[frame.record.interaction] = frame
+            case Failure(sampled=False):
+                intents.pop(frame.record.interaction, None)
             case Answer() | Failure():
                 outcomes[frame.record.interaction] = frame
             case Superseded():
@@ -125,8 +127,30 @@ def interactions(data: bytes) -> list[Interaction]:
 
 
 def refusals(data: bytes) -> list[Refusal]:
-    """The calls of a segment that were refused before sampling."""
-    return [frame.record for frame, _ in frames(data) if isinstance(frame.record, Refusal)]
+    """The calls of a segment that were refused before sampling, by the proxy or by compute."""
+    result: list[Refusal] = []
+    intents: dict[str, Intent] = {}
+    for frame, _ in frames(data):
+        match frame.record:
+            case Intent() as intent:
+                intents[intent.interaction] = intent
+            case Refusal() as refusal:
+                result.append(refusal)
+            case Failure(sampled=False) as failure if failure.interaction in intents:
+                intent = intents[failure.interaction]
+                result.append(
+                    Refusal(
+                        interaction=intent.interaction,
+                        trial=intent.trial,
+                        sequence=intent.sequence,
+                        at=failure.at,
+                        code=failure.code,
+                        detail=failure.detail,
+                    )
+                )
+            case _:
+                pass
+    return result
 
 
 def prompt_hash(prompt: "array[int]") -> str:

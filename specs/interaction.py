@@ -165,13 +165,16 @@ class Refusal(Contract):
 
 
 class Failure(Contract):
-    """A call that was never answered although sampling may have begun: it is `lost`."""
+    """A call that was never answered. It is `lost`, since sampling may have begun; with
+    `sampled` false the backend refused it whole, and it is `refused` like any other."""
 
     kind: Literal["failure"] = "failure"
     interaction: Id
     at: str
     code: str
     detail: str
+    sampled: bool = True
+    """Whether anything may have been sampled."""
 
 
 type AnyRecord = Intent | Answer | Superseded | Delivered | Refusal | Failure

@@ -69,8 +69,8 @@ class ScriptedCompute:
 
         Raises:
             Conflict: `scenario_exhausted`: the scenario has no such reply.
-            Unavailable: `overloaded`, or `compute_unavailable` for a dropped connection, on
-                cue; its object is the scenario, with `pointer` `/error/<cue>`.
+            Unavailable: `overloaded` or `connection_dropped`, on cue; nothing was sampled. Its
+                object is the scenario, with `pointer` `/error/<cue>`.
         """
         sampled = await anyio.to_thread.run_sync(self._sample, model, context, params.max_tokens)
         return [sampled] * num_samples
@@ -170,7 +170,7 @@ def _codec(digest: str, model: str) -> Codec:
 def _on_cue(model: str, cue: str) -> Unavailable:
     return Unavailable(
         f"The scenario of {model} says {cue} here.",
-        code=ErrorCode.OVERLOADED if cue == "overloaded" else ErrorCode.COMPUTE_UNAVAILABLE,
+        code=ErrorCode.OVERLOADED if cue == "overloaded" else ErrorCode.CONNECTION_DROPPED,
         object=ErrorObject(type="scenario", id=model, pointer=f"/error/{cue}"),
         next="Send the request again: the next reply follows.",
     )

@@ -17,8 +17,9 @@ import pytest
 from anyio.abc import ByteStream, SocketStream
 
 from runtime.native import engines
+from specs import evidence
 from specs.claude_code import PINNED_VERSION
-from specs.errors import Internal
+from specs.errors import ErrorCode, Internal, Unavailable
 from specs.interaction import CallState, Interaction
 from tests.proxy.test_history import call
 from tests.proxy.world import Dice, World, world
@@ -119,7 +120,8 @@ def chained(calls: list[Interaction]) -> bool:
 async def test_it_works_through_a_streamed_call_a_broken_stream_and_a_stop(
     short_dir: Path, program: Path
 ) -> None:
-    """Invariants 2 and 3: after a cut it asks once more, whole; nothing sampled is silent."""
+    """Invariants 2 and 3: a full backend is asked again, and after a cut it asks once more,
+    whole; nothing sampled is silent."""
     compute = Dice([f"I look.\n{call('echo hi > a; cat a')}", "Half of an answer", "It is hi."])
     compute.context = 200_000
 
@@ -128,10 +130,12 @@ async def test_it_works_through_a_streamed_call_a_broken_stream_and_a_stop(
             raise Internal("a defect in the middle of an answer")
 
     compute.before = breaks
+    compute.failures = [Unavailable("full", code=ErrorCode.OVERLOADED)]
     async with world(short_dir, compute=compute) as stack:
         claims = stack.gateway.claims()
         ended = await claude(stack, program, stack.gateway.token(claims), "What is in a?")
         calls = stack.interactions(claims["trial"])
+        assert len(evidence.refusals(stack.segment(claims["trial"]))) == 1
     assert (ended.code, ended.result["is_error"]) == (0, False)
     assert ended.result["result"] == "It is hi."
     assert [one.state for one in calls] == [

@@ -13,7 +13,9 @@ import pytest
 from proxy import reply
 from proxy.admission import Limits
 from proxy.spool import Segment
-from specs.errors import Internal, InvalidInput, PracticumError, Unavailable
+from specs import evidence
+from specs.canonical import digest_bytes
+from specs.errors import ErrorCode, Internal, InvalidInput, PracticumError, Unavailable
 from specs.interaction import CallState
 from tests.proxy.test_history import BASH, call
 from tests.proxy.world import Dice, Harness, World, echo, ids_text, until, user, world
@@ -180,6 +182,64 @@ async def test_a_call_that_fails_after_content_is_cut_off_and_lost(
     assert (one.state, two.state) == (CallState.LOST, CallState.ANSWERED)
 
 
+async def test_an_answer_of_which_nothing_was_given_out_is_sampled_again(short_dir: Path) -> None:
+    """A compute process that ends in the middle costs a client that waits for the whole
+    answer nothing."""
+    async with world(short_dir, compute=Dice(["abcdef"] * 99), patience=30) as stack:
+        claims = stack.gateway.claims()
+        steps = Steps(stack)
+        answers: list[dict[str, Any]] = []
+
+        async def ask() -> None:
+            answers.append(await stack.harness(**claims).say([user("u")]))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await until(lambda: len(stack.compute.prompts) == 1)
+            steps.allow(2, then=Unavailable("away"))
+            await until(lambda: len(stack.compute.prompts) == 2)
+            steps.allow(99)
+        (record,) = stack.interactions(claims["trial"])
+    assert answers[0]["content"][0]["text"] == ids_text(record.output[:-1]) == "abcdef"
+    assert record.state is CallState.ANSWERED
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_connection_that_a_script_drops_breaks_and_costs_no_evidence(
+    short_dir: Path, stream: bool
+) -> None:
+    async with world(short_dir, compute=Dice(["a"]), patience=30) as stack:
+        claims = stack.gateway.claims()
+        harness = stack.harness(**claims)
+        stack.compute.failures = [Unavailable("drop", code=ErrorCode.CONNECTION_DROPPED)]
+        with pytest.raises(httpx.RemoteProtocolError):
+            await harness.post([user("u")], stream=stream)
+        await harness.say([user("u")])
+        seal = (await stack.seal(claims["trial"])).json()
+    assert seal["complete"] and seal["states"]["refused"] == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_backend_that_is_full_has_sampled_nothing_and_costs_no_evidence(
+    short_dir: Path, stream: bool
+) -> None:
+    async with world(short_dir, compute=Dice(["a"]), patience=30) as stack:
+        claims = stack.gateway.claims()
+        harness = stack.harness(**claims)
+        stack.compute.failures = [Unavailable("full", code=ErrorCode.OVERLOADED)]
+        busy = await harness.post([user("u")], stream=stream)
+        assert "overloaded_error" in busy.text
+        assert busy.status_code == (200 if stream else 529)
+        await harness.say([user("u")])
+        (record,) = stack.interactions(claims["trial"])
+        (refusal,) = evidence.refusals(stack.segment(claims["trial"]))
+        seal = (await stack.seal(claims["trial"])).json()
+    assert (record.intent.sequence, refusal.sequence) == (1, 0)
+    assert refusal.code == "overloaded"
+    assert seal["complete"] and seal["interactions"] == 1
+    assert (seal["states"]["refused"], seal["states"]["lost"]) == (1, 0)
+
+
 async def test_an_answer_that_cannot_be_made_durable_never_ends(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +358,8 @@ async def test_a_compute_process_that_starts_again_is_waited_for(short_dir: Path
 
 async def test_a_missing_adapter_is_fetched_and_sent_to_compute(short_dir: Path) -> None:
     async with world(short_dir, compute=Dice(["a"])) as stack:
-        digest = await stack.gateway.upload(b"adapter")
+        digest = digest_bytes(b"adapter")
+        stack.gateway.objects[digest] = b"adapter"
         sampler = stack.gateway.sampler_id(adapter=digest)
         await stack.harness(sampler=sampler).say([user("u")])
         assert stack.compute.adapters == {digest: b"adapter"}

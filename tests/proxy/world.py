@@ -40,7 +40,7 @@ from specs import canonical, evidence
 from specs.errors import ErrorCode, NotFound, PracticumError, Unavailable
 from specs.ids import Prefix, new_id
 from specs.interaction import Interaction, Seal
-from specs.model import ModelInfo
+from specs.model import Backend, ModelInfo
 from specs.operator_api import Session
 from specs.records import Trial
 from specs.run import SamplerRef
@@ -88,13 +88,14 @@ class Dice:
         self.before: Callable[[int], Awaitable[None]] | None = None
         """Awaited before each chunk, which is told its number."""
         self.context = CONTEXT
+        self.backend: Backend = "torch"
 
     async def model(self, name: str) -> ModelInfo:
         if name != MODEL:
             raise NotFound(f"no model {name}", code=ErrorCode.MODEL_UNKNOWN)
         return ModelInfo(
             name=MODEL,
-            backend="torch",
+            backend=self.backend,
             digest="sha256:" + "0" * 64,
             tokenizer_digest=canonical.digest_bytes(TOKENIZER),
             family="chatml",

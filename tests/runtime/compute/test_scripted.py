@@ -88,7 +88,12 @@ async def test_it_cannot_be_trained_or_scored(compute: Compute) -> None:
 
 
 def register(name: str, **scenario: Any) -> SamplerSpec:
-    document = {"schema": "practicum.scenario/v1", "tokenizer": "qwen3", "replies": {}, **scenario}
+    document: dict[str, Any] = {
+        "schema": "practicum.scenario/v1",
+        "tokenizer": "qwen3",
+        "replies": {},
+        **scenario,
+    }
     models.pull_scripted(name, json.dumps(document).encode())
     return SamplerSpec(f"scripted/{name}")
 
@@ -162,7 +167,7 @@ async def test_an_aside_answers_its_request_and_does_not_count(compute: Compute)
 
 @pytest.mark.parametrize(
     ("cue", "code"),
-    [("overloaded", ErrorCode.OVERLOADED), ("drop", ErrorCode.COMPUTE_UNAVAILABLE)],
+    [("overloaded", ErrorCode.OVERLOADED), ("drop", ErrorCode.CONNECTION_DROPPED)],
 )
 async def test_an_error_on_cue_is_raised_once_and_then_the_reply_follows(
     compute: Compute, cue: str, code: ErrorCode
