@@ -219,6 +219,8 @@ class Content:
         self._held = ""
         """Of the open block: line ends and white space that may be trimmed."""
         self._deltas: list[Delta] = []
+        self._trims = False
+        """Whether there was markup: line ends beside it are not text."""
 
     @property
     def ends_with_call(self) -> bool:
@@ -250,7 +252,7 @@ class Content:
                 self._blocks.append({"type": "text", "text": text})
             else:
                 self._blocks.append({"type": "thinking", "thinking": text, "signature": ""})
-        self._kind, self._held = "", ""
+        self._kind, self._held, self._trims = "", "", True
         self._sure.clear()
 
     def take(self) -> list[Delta]:
@@ -260,7 +262,7 @@ class Content:
 
     def close(self) -> list[JsonValue]:
         """All blocks. An answer of text alone is kept as it stands."""
-        if self._kind == "text" and not self._blocks and self._held:
+        if self._kind == "text" and not self._trims:
             self._sure.append(self._held)
         self.end()
         return list(cast(list[JsonValue], self._blocks))
@@ -269,14 +271,15 @@ class Content:
         if not text:
             return
         if self._kind != kind:
-            self.end()
+            if self._kind:
+                self.end()
             self._kind = kind
         whole = self._held + text
         if not self._sure:
             if not whole.strip():
                 self._held = whole
                 return
-            if self._blocks or kind == "thinking":
+            if self._trims or kind == "thinking":
                 whole = whole.lstrip("\n")
         kept = whole.rstrip("\n")
         self._held = whole[len(kept) :]
