@@ -1,13 +1,14 @@
-"""The proxy's HTTP face: the Messages API for trials, sealing and health for the worker.
+"""The proxy's HTTP face: the dialects for trials, sealing and health for the worker.
 
-Paths are matched without their query; unknown headers and fields are ignored. Harness routes
-answer errors in Anthropic's shape, internal ones as problem documents.
+Paths are matched without their query; unknown headers and fields are ignored. Each dialect has
+routes of its own, and errors are answered in its shape; internal routes answer problem
+documents. The list of models is of no dialect: headers tell who asks.
 """
 
 import hmac
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from proxy.admission import DEFAULT_LIMITS, Admission, Limits
 from proxy.auth import Verifier, bearer
 from proxy.calls import Calls
 from proxy.chains import Party
-from proxy.dialects import MESSAGES
+from proxy.dialects import CHAT, MESSAGES, Dialect
 from proxy.gateway import Gateway
 from proxy.leases import Leases
 from proxy.live import PATIENCE_SEC, Life
@@ -51,6 +52,15 @@ from specs.worker_api import SealRequest
 MAX_BODY_BYTES = 32 << 20
 _MAX_SEAL_BYTES = 65536
 _PROBLEM = "application/problem+json"
+ASKING: Mapping[str, Dialect] = {
+    "/v1/messages": MESSAGES,
+    "/v1/chat/completions": CHAT,
+}
+"""Routes that ask for an answer."""
+COUNTING: Mapping[str, Dialect] = {"/v1/messages/count_tokens": MESSAGES}
+"""Routes that ask how long a prompt is."""
+_ANTHROPIC = frozenset({"anthropic-version", "x-api-key"})
+"""Headers of Anthropic's clients, which no other sends."""
 _log = logging.getLogger(__name__)
 
 
@@ -125,8 +135,8 @@ def create_app(settings: Settings) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/v1/messages", _messages, methods=["POST"]),
-            Route("/v1/messages/count_tokens", _count_tokens, methods=["POST"]),
+            *(Route(path, _ask, methods=["POST"]) for path in ASKING),
+            *(Route(path, _count_tokens, methods=["POST"]) for path in COUNTING),
             Route("/v1/models", _models, methods=["GET"]),
             Route("/v1/models/{model}", _model, methods=["GET"]),
             Route("/", _root, methods=["GET", "HEAD"]),
@@ -143,37 +153,37 @@ def create_app(settings: Settings) -> Starlette:
     )
 
 
-async def _messages(request: Request) -> Response:
-    parts = _parts(request)
+async def _ask(request: Request) -> Response:
+    parts, dialect = _parts(request), _dialect(request)
     claims = await parts.verifier.claims(request.headers)
     parts.admission.check()
     body = await _body(request, MAX_BODY_BYTES)
     retry = request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
     with parts.admission.call():
-        joined = await parts.calls.ask(MESSAGES, claims, _party(request), body, retry=retry)
-    return CallReply(parts.life, joined, MESSAGES, claims.model)
+        joined = await parts.calls.ask(dialect, claims, _party(request), body, retry=retry)
+    return CallReply(parts.life, joined, dialect, claims.model)
 
 
 async def _count_tokens(request: Request) -> Response:
-    parts = _parts(request)
+    parts, dialect = _parts(request), _dialect(request)
     claims = await parts.verifier.claims(request.headers)
     async with parts.admission.count():
         body = await _body(request, MAX_BODY_BYTES)
-        tokens = await parts.calls.count(MESSAGES, claims, _party(request), body)
-    return JSONResponse(MESSAGES.count(tokens))
+        tokens = await parts.calls.count(dialect, claims, _party(request), body)
+    return JSONResponse(dialect.count(tokens))
 
 
 async def _models(request: Request) -> Response:
     """The trial's own model, on one page whatever `limit` says."""
     claims = await _parts(request).verifier.claims(request.headers)
-    return JSONResponse(MESSAGES.models(claims.model))
+    return JSONResponse(_dialect(request).models(claims.model))
 
 
 async def _model(request: Request) -> Response:
     claims = await _parts(request).verifier.claims(request.headers)
     if request.path_params["model"] != claims.model:
         raise NotFound("The trial has no other model than its own.")
-    return JSONResponse(MESSAGES.model(claims.model))
+    return JSONResponse(_dialect(request).model(claims.model))
 
 
 async def _root(_request: Request) -> Response:
@@ -240,6 +250,17 @@ def _party(request: Request) -> Party:
     return Party(session[:128], request.headers.get("x-claude-code-agent-id", "")[:128])
 
 
+def _dialect(request: Request) -> Dialect:
+    """Who is spoken to, also where the request went wrong."""
+    path = request.url.path
+    found = ASKING.get(path) or COUNTING.get(path)
+    if found is not None:
+        return found
+    if path.startswith("/v1/models"):
+        return CHAT if _ANTHROPIC.isdisjoint(request.headers) else MESSAGES
+    return CHAT if path.startswith(("/v1/chat/", "/v1/responses/")) else MESSAGES
+
+
 def _parts(request: Request) -> Parts:
     return cast(Parts, request.app.state.parts)
 
@@ -248,25 +269,26 @@ def _request_id() -> str:
     return "req_" + uuid.uuid4().hex
 
 
-async def _refuse(_request: Request, error: Exception) -> Response:
-    return error_reply(MESSAGES, cast(PracticumError, error), _request_id())
+async def _refuse(request: Request, error: Exception) -> Response:
+    return error_reply(_dialect(request), cast(PracticumError, error), _request_id())
 
 
-async def _refuse_http(_request: Request, error: Exception) -> Response:
+async def _refuse_http(request: Request, error: Exception) -> Response:
     status = cast(HTTPException, error).status_code
     if status == 405:
         return error_reply(
-            MESSAGES,
+            _dialect(request),
             InvalidInput("The method is not allowed here.", code=ErrorCode.METHOD_NOT_ALLOWED),
             _request_id(),
         )
-    return error_reply(MESSAGES, NotFound("There is no such route."), _request_id())
+    return error_reply(_dialect(request), NotFound("There is no such route."), _request_id())
 
 
 async def _gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def _crash(_request: Request, error: Exception) -> Response:
+async def _crash(request: Request, error: Exception) -> Response:
     _log.error("request failed", exc_info=error)
-    return error_reply(MESSAGES, Internal("The proxy failed; its log says where."), _request_id())
+    failure = Internal("The proxy failed; its log says where.")
+    return error_reply(_dialect(request), failure, _request_id())

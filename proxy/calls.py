@@ -8,21 +8,22 @@ A request that its harness marks as a repetition also gets an answer that was se
 
 import zlib
 from array import array
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import anyio.to_thread
 from anyio.abc import TaskGroup
+from pydantic import JsonValue
 
 from proxy.chains import Match, Party, Turn, scene_of
 from proxy.context import sample_context
-from proxy.dialects.base import Dialect, Request
+from proxy.dialects.base import Dialect, Request, Scored
 from proxy.live import Life
 from proxy.models import Voice, Voices
 from proxy.registry import Registry
 from proxy.sampling import Spent, decide
 from proxy.trials import Call, CallKey, Trial, now
-from runtime.formats.codec import Piece
+from runtime.formats.codec import Codec, Piece
 from runtime.formats.conversation import Conversation, Text
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
 from specs.evidence import prompt_hash
@@ -43,6 +44,17 @@ class Joined:
     trial: Trial
     call: Call
     stream: bool
+    asked: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    codec: Codec | None = None
+    """Spells the tokens for a client that asked for their log-probabilities."""
+
+    def scored(self) -> list[Scored] | None:
+        """The tokens of the answer with their log-probabilities, where they are to be shown."""
+        values = self.call.logprobs
+        if self.codec is None or values is None:
+            return None
+        tokens = zip(self.call.turn.output, values, strict=True)
+        return [Scored(self.codec.token(number), value) for number, value in tokens]
 
 
 class Calls:
@@ -84,7 +96,8 @@ class Calls:
                 if call is None:
                     call = await self._begin(dialect, trial, claims, party, request, body, voice)
                 call.waiters += 1
-                return Joined(trial, call, request.stream)
+                codec = voice.codec if request.logprobs else None
+                return Joined(trial, call, request.stream, request.requested, codec)
         except PracticumError as error:
             if error.problem.status < 500 and not trial.sealing:
                 await _refuse(trial, body, error)

@@ -11,6 +11,7 @@ import logging
 import time
 from array import array
 from collections.abc import Sequence
+from typing import cast
 
 import anyio
 import numpy as np
@@ -202,6 +203,7 @@ class Life:
         with anyio.CancelScope(shield=True):  # once sampled it is recorded, come what may
             await trial.append(answer, arrays).wait()
         call.turn.output = output
+        call.logprobs = cast("array[float] | None", arrays.get("logprobs"))
         call.superseded = answer.superseded
         trial.settle(call, answer)
         self.account(trial, call)

@@ -15,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 from proxy.calls import Joined
 from proxy.dialects.base import Dialect, Head, Whole
 from proxy.live import Life
-from proxy.trials import Answered
 from specs.errors import ErrorCode, PracticumError
 
 PING_SEC = 10.0
@@ -38,7 +37,8 @@ class CallReply(Response):
     def __init__(self, life: Life, joined: Joined, dialect: Dialect, model: str) -> None:
         self._life, self._trial, self._call = life, joined.trial, joined.call
         self._dialect, self._stream = dialect, joined.stream
-        self._head = Head(joined.call.intent, model)
+        self._head = Head(joined.call.intent, model, joined.asked)
+        self._joined = joined
         self._id = "req_" + joined.call.intent.interaction[4:]
         self.background = None
 
@@ -68,7 +68,7 @@ class CallReply(Response):
         await self._call.done.wait()
         if self._call.error is not None:
             return await self._fail(send, self._call.error)
-        value = self._dialect.message(self._head, _whole(self._call.result))
+        value = self._dialect.message(self._head, self._answer())
         body = json.dumps(value, ensure_ascii=False).encode()
         await self._body(send, 200, {"content-type": "application/json"}, body)
         return True
@@ -95,11 +95,16 @@ class CallReply(Response):
             drop = call.error.problem.code is ErrorCode.CONNECTION_DROPPED
             data = None if drop else events.fail(call.error, self._id)
         else:
-            data = events.end(_whole(call.result))
+            data = events.end(self._answer())
         if data is None:
             return False
         await send({"type": "http.response.body", "body": data, "more_body": False})
         return True
+
+    def _answer(self) -> Whole:
+        result = self._call.result
+        assert result is not None  # a call is done with a result or an error
+        return Whole(result.answer, result.output_tokens, self._joined.scored())
 
     async def _fail(self, send: Send, error: PracticumError) -> bool:
         if error.problem.code is ErrorCode.CONNECTION_DROPPED:
@@ -122,8 +127,3 @@ class CallReply(Response):
     async def _more(self, send: Send, body: bytes) -> None:
         if body:
             await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-def _whole(result: Answered | None) -> Whole:
-    assert result is not None  # a call is done with a result or an error
-    return Whole(result.answer, result.output_tokens)

@@ -61,10 +61,10 @@ def decide(
         top_p=_first(profile.top_p, request.top_p, 1.0),
         top_k=top_k if top_k > 0 else -1,
         max_tokens=min(asked, room),
-        seed=None if claims.seed is None else call_seed(claims.seed, sequence),
+        seed=_seed(claims, request, sequence),
         stop=info.stop_tokens,
         stop_sequences=request.stop_sequences,
-        limited_by=_limited_by(asked, profile, window=window, room=room),
+        limited_by=_limited_by(request, asked, profile, window=window, room=room),
     )
 
 
@@ -85,8 +85,18 @@ def params(used: SamplingUsed) -> SamplingParams:
     )
 
 
-def _limited_by(asked: int, profile: Sampling, *, window: int, room: int) -> LimitedBy:
-    if asked <= room:
+def _seed(claims: TrialClaims, request: Request, sequence: int) -> int | None:
+    """The plan's seed beats the request's, of which compute takes 31 bits."""
+    if claims.seed is not None:
+        return call_seed(claims.seed, sequence)
+    return None if request.seed is None else request.seed & 0x7FFFFFFF
+
+
+def _limited_by(
+    request: Request, asked: int, profile: Sampling, *, window: int, room: int
+) -> LimitedBy:
+    silent = profile.max_tokens is None and request.max_tokens is None
+    if asked <= room and not silent:
         return LimitedBy.REQUEST if profile.max_tokens is None else LimitedBy.PROFILE
     return LimitedBy.TRIAL if room < window else LimitedBy.WINDOW
 

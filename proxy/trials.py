@@ -13,6 +13,7 @@ from array import array
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import anyio
 
@@ -60,6 +61,8 @@ class Call:
     messages: tuple[Message, ...]
     streamed: bool = False
     """Whether the answer was first asked for as events."""
+    logprobs: "array[float] | None" = None
+    """Of the answer's tokens, once it is there."""
     scope: anyio.CancelScope | None = None
     """Cancels the sampling of a call under way."""
     showing: Showing = field(default_factory=Showing)
@@ -248,6 +251,7 @@ class _Replay:
             self._trial.chains.incomplete = True
             return
         call.turn.output = arrays["output"]
+        call.logprobs = cast("array[float] | None", arrays.get("logprobs"))
         call.superseded = answer.superseded
         self._trial.settle(call, answer)
 

@@ -2,8 +2,9 @@
 
 from proxy.dialects.anthropic import MESSAGES
 from proxy.dialects.base import Dialect
+from proxy.dialects.openai import CHAT
 
-__all__ = ["DIALECTS", "MESSAGES", "Dialect"]
+__all__ = ["CHAT", "DIALECTS", "MESSAGES", "Dialect"]
 
-DIALECTS: dict[str, Dialect] = {MESSAGES.name: MESSAGES}
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (MESSAGES, CHAT)}
 """By the name that interactions record."""

@@ -6,8 +6,8 @@ part, one instance per client that is sent events. The rule of invariant 2 is in
 is durable.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -23,7 +23,7 @@ class Request:
     """A request in normal form, with the sampling that it asks for (None where it is silent)."""
 
     conversation: Conversation
-    max_tokens: int
+    max_tokens: int | None
     temperature: float | None
     top_p: float | None
     top_k: int | None
@@ -35,6 +35,9 @@ class Request:
     normalisations: tuple[str, ...]
     digest: str
     """Over what makes two requests the same call: all but `stream`, `metadata` and caching."""
+    seed: int | None = None
+    logprobs: bool = False
+    """Whether the answer is to show the log-probabilities of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,16 @@ class Head:
     intent: Intent
     model: str
     """The name that the harness is answered under."""
+    asked: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    """`Request.requested` of the client that is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A sampled token: the bytes that it stands for and its recorded log-probability."""
+
+    data: bytes
+    logprob: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,8 @@ class Whole:
 
     answer: Answer
     output_tokens: int
+    scored: Sequence[Scored] | None = None
+    """Every output token, where the client asked for log-probabilities and there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +150,8 @@ class Dialect(Protocol):
 
     def models(self, model: str) -> dict[str, JsonValue]:
         """The list of models, which holds the trial's own."""
+        ...
+
+    def model(self, model: str) -> dict[str, JsonValue]:
+        """One model of the list."""
         ...
