@@ -6,6 +6,7 @@
 <home>/spool/           evidence not yet sealed (proxy)
 <home>/compute/         adapters and trainer states (compute)
 <home>/work/            sandboxes and trial folders (worker)
+<home>/sessions/        what `agent run` and `practicum claude` keep of each session
 <home>/logs/            one log per process
 <home>/run/             sockets, pid files, the lock (elsewhere if the path is too long)
 <home>/secrets/         role keys and the trial signing key, 0600
@@ -87,6 +88,10 @@ class Home:
     @property
     def work(self) -> Path:
         return self.root / "work"
+
+    @property
+    def sessions(self) -> Path:
+        return self.root / "sessions"
 
     @property
     def logs(self) -> Path:

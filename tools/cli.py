@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 from tools.index import NOUNS, STACK, SUMMARIES
 
 ABOUT = "Train and test tool-using coding agents on real work, in their native harness."
+CLAUDE = ("claude", "Start your own Claude Code on a model or a checkpoint")
 MCP = ("mcp", "Serve every operation over the Model Context Protocol (stdio)")
 
 
@@ -66,17 +67,19 @@ def _fill(group: typer.Typer, noun: str, verb: str) -> None:
 
 
 def _add(app: typer.Typer, noun: str, verb: str) -> None:
-    from tools.commands import add_mcp, add_operation
+    from tools.commands import add_claude, add_mcp, add_operation
 
     if (noun, verb) in SUMMARIES:
         add_operation(app, noun, verb)
+    elif verb == CLAUDE[0]:
+        add_claude(app, *CLAUDE)
     else:
         add_mcp(app, *MCP)
 
 
 def _top_level() -> list[tuple[str, str]]:
     stack = [(verb, summary) for (noun, verb), summary in SUMMARIES.items() if noun == STACK]
-    return [*stack, MCP]
+    return [*stack, CLAUDE, MCP]
 
 
 def _group(about: str) -> typer.Typer:

@@ -31,6 +31,9 @@ HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Home of the stack [PRACTICUM_HOME, else ~/.practicum]"),
 ]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="Base model or checkpoint id", metavar="MODEL")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as JSON")]
 
 
@@ -50,6 +53,25 @@ def add_mcp(app: typer.Typer, name: str, summary: str) -> None:
         os.execve(sys.executable, arguments, {**os.environ, "PYTHONPATH": code_folder()})
 
     app.command(name, help=summary)(serve)
+
+
+def add_claude(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the command that starts Claude Code; what it does not know is Claude Code's."""
+
+    def start(context: typer.Context, model: ModelOption = None, home: HomeOption = None) -> int:
+        from tools.claude import DEFAULT_MODEL, start_claude
+
+        try:
+            return start_claude(Home.at(home), model or DEFAULT_MODEL, list(context.args))
+        except PracticumError as error:
+            return report(error.problem, as_json=False)
+
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+    about = (
+        f"{summary}.\n\nYour installed program, with your own configuration, tools, plugins,"
+        " permissions and sessions; all other arguments are its own (after `--`, also --help)."
+    )
+    app.command(name, help=about, context_settings=settings)(start)
 
 
 def _command(chosen: Operation) -> Callable[..., int]:

@@ -15,6 +15,7 @@ NOUNS: Final[dict[str, str]] = {
     "update": "Optimizer steps, and settling one that is unresolved",
     "dataset": "Ordered lists of exact task versions",
     "profile": "Executable agent recipes",
+    "agent": "Profiles on this machine: one prompt in a folder of your own",
     "model": "Models that a profile can name",
     "schema": "JSON Schemas of the contracts",
 }
@@ -27,6 +28,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "update": ("tools.update",),
     "dataset": ("tools.dataset",),
     "profile": ("tools.profile",),
+    "agent": ("tools.agent",),
     "model": ("tools.model",),
     "schema": ("tools.schema",),
 }
@@ -64,6 +66,9 @@ SUMMARIES: Final[dict[tuple[str, str], str]] = {
     ("profile", "list"): "List published profiles, newest first",
     ("profile", "show"): "Show a published profile",
     ("profile", "diff"): "Show where two profiles differ",
+    ("agent", "run"): "Run a profile's harness in a folder of your own",
+    ("agent", "validate"): "Check a profile and whether its harness is installed",
+    ("agent", "install"): "Install a pinned harness into the tool folder",
     ("model", "list"): "List the models that a profile can name",
     ("model", "pull"): "Bring a model into the cache and make it known",
     ("schema", "export"): "Write the JSON Schemas of all contracts",

@@ -136,7 +136,7 @@ def _clip(value: JsonValue) -> str:
 @operation("profile", "validate", READ_LOCAL, text=_validated_text)
 async def validate(context: Context, request: Validate) -> Validated:
     """Check a profile as a launch would: schema, bindings, routing, sources. Needs no stack."""
-    profile = _read(request.profile)
+    profile = read_profile(request.profile)
     launch = validate_profile(profile)
     data = canonical.canonical_bytes(profile)
     await context.progress(f"{profile.name} can be launched")
@@ -154,7 +154,7 @@ async def validate(context: Context, request: Validate) -> Validated:
 @operation("profile", "publish", PUBLISH, text=_published_text)
 async def publish(context: Context, request: Publish) -> Published:
     """Publish a profile under its own name and a version, which is immutable from then on."""
-    profile = _read(request.profile)
+    profile = read_profile(request.profile)
     validate_profile(profile)
     document = canonical.document(profile)
     body: dict[str, JsonValue] = {"version": request.version, "profile": document}
@@ -204,7 +204,7 @@ async def _side(context: Context, value: dict[str, JsonValue] | str) -> Profile:
         return (await gateway.profile(read)).value
 
 
-def _read(value: dict[str, JsonValue] | str) -> Profile:
+def read_profile(value: dict[str, JsonValue] | str) -> Profile:
     """The profile behind an argument that must be a document, its sources embedded."""
     if isinstance(value, str) and not value.startswith("@"):
         value = f"@{value}"

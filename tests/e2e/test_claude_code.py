@@ -8,14 +8,20 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
+from runtime.client import OperatorClient
 from runtime.compute import models
+from runtime.home import Home
 from runtime.native import engines
 from specs.claude_code import PINNED_VERSION
 from specs.errors import Unavailable
+from specs.operator_api import Session
 from tests.e2e.support import Stack, profile, write_tasks
+from tests.e2e.terminal import Terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(600)]
 
@@ -30,6 +36,8 @@ def bash(command: str) -> str:
 
 
 REPLIES = {
+    "session/agent": [bash("echo $GREETING > made.txt"), "Made it."],
+    "session/claude": ["Hello from the script.", "And hello again.", "Once more."] * 4,
     "e2e/parity-0": [bash("echo 2 > /app/length.txt && echo $CLAUDE_CONFIG_DIR"), "Done."],
 }
 
@@ -83,6 +91,19 @@ def stack() -> Iterator[Stack]:
         assert not made.processes()
 
 
+def until_sealed(stack: Stack, session: str) -> dict[str, Any]:
+    """The record of a session that has ended, once the proxy has handed over what it said."""
+
+    async def wait() -> Session:
+        with anyio.fail_after(60):
+            async with OperatorClient.at(Home.at(stack.home), patience=10) as gateway:
+                while (found := await gateway.session(session)).seal is None:  # noqa: ASYNC110
+                    await anyio.sleep(0.2)
+                return found
+
+    return anyio.run(wait).model_dump(mode="json")
+
+
 def test_a_trial_in_the_sandbox_calls_bash_and_its_evidence_verifies(stack: Stack) -> None:
     started = stack.json(
         *("run", "start", "--dataset", "e2e/parity@v1"),
@@ -97,3 +118,36 @@ def test_a_trial_in_the_sandbox_calls_bash_and_its_evidence_verifies(stack: Stac
     assert trial["settled"]["outcome"] == "completed", logs.out
     assert trial["assessment"]["reward"] == 1.0, logs.out
     assert stack.json("run", "verify", run)["ok"]
+
+
+def test_a_profile_runs_in_a_users_own_folder_and_is_captured_as_a_session(stack: Stack) -> None:
+    folder = stack.root / "mine"
+    folder.mkdir()
+    recipe = native(env={"GREETING": "good day"}, outputs=[{"path": "made.txt"}])
+    words = ("agent", "run", stack.write("agent.json", recipe), "--workdir", str(folder))
+    asked = stack.run(*words, "--instruction", "Greet.", "--unattended", "--json", timeout=300)
+    ran = asked.json()
+    assert (ran["outcome"], ran["result"]) == ("completed", "Made it."), asked.err
+    assert (folder / "made.txt").read_text() == "good day\n"
+    assert (folder / "CLAUDE.md").read_text() == "Work in /app.\n"
+    session = until_sealed(stack, ran["session"])
+    assert session["seal"]["states"]["answered"] == 2
+    assert session["purpose"] == "agent"
+    (folder / "CLAUDE.md").write_text("my own")
+    refused = stack.run(*words, "--instruction", "Greet.", timeout=300)
+    assert refused.code == 1
+    assert "--replace-files" in refused.err
+    assert (folder / "CLAUDE.md").read_text() == "my own"
+
+
+def test_the_installed_claude_answers_in_a_terminal_and_resumes(stack: Stack) -> None:
+    place = Terminal.prepare(stack)
+    first = place.start("--model", "scripted/claude", *SMALL)
+    first.send("say hello", until="Hello from the script.")
+    first.leave()
+    second = place.start("--model", "scripted/claude", "--continue", *SMALL)
+    second.wait_for("Hello from the script.")
+    second.send("and again", until="hello")
+    second.leave()
+    assert (first.code, second.code) == (0, 0)
+    assert place.left() == []

@@ -22,7 +22,7 @@ from tools.registry import READ, Operation
 
 pytestmark = pytest.mark.anyio
 
-TERMINAL_ONLY = {"stack_up", "stack_down", "schema_export"}
+TERMINAL_ONLY = {"agent_run", "stack_up", "stack_down", "schema_export"}
 
 
 @pytest.fixture
