@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.anthropic import BILLING_PREFIX
+from specs import evidence
 from specs.interaction import BranchReason, CallState
 from tests.proxy.world import Dice, Harness, echo, ids_text, user, world
 
@@ -200,7 +201,9 @@ async def test_a_torn_tail_is_cut_and_the_call_is_lost(short_dir: Path) -> None:
         first = await stack.harness(**claims).say([user("u")])
         await stack.harness(**claims).say([user("u"), echo(first), user("v")])
         path = stack.spool / f"{claims['trial']}.1.seg"
-    path.write_bytes(path.read_bytes()[:-3])
+    data = path.read_bytes()
+    last = [end for frame, end in evidence.frames(data) if frame.record.kind == "answer"][-1]
+    path.write_bytes(data[: last - 3])
     async with world(short_dir, gateway=gateway, compute=compute) as stack:
         await stack.harness(**claims).say([user("u"), echo(first), user("v")])
         calls = stack.interactions(claims["trial"])
