@@ -125,7 +125,8 @@ def _settings(text: str) -> dict[str, Any]:
 async def _attend(argv: list[str], env: Mapping[str, str]) -> int:
     """Run a program on this terminal. When we are told to end it is ended first."""
     try:
-        process = await anyio.open_process(argv, env=env, stdin=None, stdout=None, stderr=None)
+        with anyio.CancelScope(shield=True):
+            process = await anyio.open_process(argv, env=env, stdin=None, stdout=None, stderr=None)
     except OSError as error:
         raise unstartable(argv[0], error) from error
     try:

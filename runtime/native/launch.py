@@ -125,15 +125,16 @@ async def _run(
 ) -> int | None:
     """Run one program to its end; None when that was its deadline."""
     try:
-        process = await anyio.open_process(
-            argv,
-            cwd=workdir,
-            env=env,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        with anyio.CancelScope(shield=True):  # half started, it could not be ended as a group
+            process = await anyio.open_process(
+                argv,
+                cwd=workdir,
+                env=env,
+                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
     except OSError as error:
         raise unstartable(argv[0], error) from error
     try:
