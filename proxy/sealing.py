@@ -182,8 +182,9 @@ class Sealer:
                 call.stop()
             for call in calls:
                 await call.done.wait()
+            # First closed, then flushed: a client that leaves now must not add to what is counted.
+            trial.closed = True
             await trial.spool.submit(trial.segment, b"").wait()
-        trial.closed = True
 
     def _count(self, key: Key, run: str) -> SealRecord:
         path = self._spool.segment_path(key)

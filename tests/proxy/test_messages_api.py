@@ -61,6 +61,6 @@ async def test_a_seal_hands_the_segment_over_and_stops_the_trial(short_dir: Path
         assert not list(stack.spool.glob("*.seg"))
     assert late.status_code == 403
     assert seal.complete and seal.interactions == 1 and seal.states[CallState.ANSWERED] == 1
-    assert seal.object is not None and stack.gateway.objects[seal.object] == data
+    assert seal.object is not None and stack.gateway.objects[seal.object].startswith(data)
     assert stack.gateway.commits == [seal]
     assert len(evidence.interactions(data)) == 1
