@@ -26,7 +26,7 @@ from proxy.admission import DEFAULT_LIMITS, Admission, Limits
 from proxy.auth import Verifier, bearer
 from proxy.calls import Calls
 from proxy.chains import Party
-from proxy.dialects import CHAT, MESSAGES, Dialect
+from proxy.dialects import CHAT, MESSAGES, RESPONSES, Dialect
 from proxy.gateway import Gateway
 from proxy.leases import Leases
 from proxy.live import PATIENCE_SEC, Life
@@ -55,9 +55,13 @@ _PROBLEM = "application/problem+json"
 ASKING: Mapping[str, Dialect] = {
     "/v1/messages": MESSAGES,
     "/v1/chat/completions": CHAT,
+    "/v1/responses": RESPONSES,
 }
 """Routes that ask for an answer."""
-COUNTING: Mapping[str, Dialect] = {"/v1/messages/count_tokens": MESSAGES}
+COUNTING: Mapping[str, Dialect] = {
+    "/v1/messages/count_tokens": MESSAGES,
+    "/v1/responses/input_tokens": RESPONSES,
+}
 """Routes that ask how long a prompt is."""
 _ANTHROPIC = frozenset({"anthropic-version", "x-api-key"})
 """Headers of Anthropic's clients, which no other sends."""

@@ -2,9 +2,9 @@
 
 from proxy.dialects.anthropic import MESSAGES
 from proxy.dialects.base import Dialect
-from proxy.dialects.openai import CHAT
+from proxy.dialects.openai import CHAT, RESPONSES
 
-__all__ = ["CHAT", "DIALECTS", "MESSAGES", "Dialect"]
+__all__ = ["CHAT", "DIALECTS", "MESSAGES", "RESPONSES", "Dialect"]
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (MESSAGES, CHAT)}
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (MESSAGES, CHAT, RESPONSES)}
 """By the name that interactions record."""

@@ -7,10 +7,13 @@ from proxy.dialects.openai.chat_answer import ChatChunks, completion
 from proxy.dialects.openai.chat_request import NAME as CHAT_NAME
 from proxy.dialects.openai.chat_request import read_chat
 from proxy.dialects.openai.errors import error_reply
+from proxy.dialects.openai.responses_answer import ResponseEvents, response
+from proxy.dialects.openai.responses_request import NAME as RESPONSES_NAME
+from proxy.dialects.openai.responses_request import read_response
 from runtime.formats.conversation import Conversation
 from specs.errors import PracticumError
 
-__all__ = ["CHAT", "ChatCompletions"]
+__all__ = ["CHAT", "RESPONSES", "ChatCompletions", "Responses"]
 
 
 class _OpenAI:
@@ -49,4 +52,23 @@ class ChatCompletions(_OpenAI):
         return ChatChunks(head)
 
 
+class Responses(_OpenAI):
+    """Implements `Dialect`."""
+
+    name = RESPONSES_NAME
+
+    def read(self, data: bytes) -> Request:
+        return read_response(data)
+
+    def read_count(self, data: bytes) -> Conversation:
+        return read_response(data).conversation
+
+    def message(self, head: Head, whole: Whole) -> dict[str, JsonValue]:
+        return response(head, whole)
+
+    def events(self, head: Head) -> Events:
+        return ResponseEvents(head)
+
+
 CHAT = ChatCompletions()
+RESPONSES = Responses()

@@ -36,6 +36,11 @@ def chat(client: openai.AsyncOpenAI) -> Any:
     return cast(Any, client.chat.completions)
 
 
+def responses(client: openai.AsyncOpenAI) -> Any:
+    """The Responses API of a client, likewise."""
+    return cast(Any, client.responses)
+
+
 def calls_of(stack: World, claims: Mapping[str, Any]) -> list[Interaction]:
     """What is on record of a trial."""
     return stack.interactions(claims["trial"])
