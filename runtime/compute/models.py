@@ -114,6 +114,7 @@ FORMATS: Mapping[str, Format] = {
         Format("deepseek-v3.1", "DeepSeekV31Tokenizer", (1,)),
         Format("deepseek-v4", "DeepSeekV4Tokenizer", (1,)),
         Format("kimi-k2", "KimiK2ThinkingTokenizer", (163_586, 163_585)),
+        Format("gpt-oss", "HarmonyTokenizer", (200_002, 200_012, 199_999)),
         Format("glm", "GlmTokenizer", (154_827, 154_829, 154_820)),
     )
 }
@@ -375,6 +376,9 @@ def _scripted_info(name: str, scripted: Scenario) -> ModelInfo:
             "trainable": False,
             "parameters": 0,
             "present": base.present,
+            "context_tokens": min(
+                base.context_tokens, scripted.context_tokens or base.context_tokens
+            ),
         }
     )
 

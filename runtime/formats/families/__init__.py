@@ -5,6 +5,7 @@ from runtime.formats.families.base import Family, Template
 from runtime.formats.families.chatml import ChatML
 from runtime.formats.families.deepseek import DeepSeekV4, DeepSeekV31
 from runtime.formats.families.glm import Glm
+from runtime.formats.families.harmony import Harmony
 from runtime.formats.families.kimi import KimiK2
 from runtime.formats.families.qwen import Qwen3, Qwen35, QwenCoder
 from runtime.formats.families.reading import Delta, Parsed, Reader, TextDelta, ThinkingDelta
@@ -31,6 +32,7 @@ _FAMILIES: dict[FamilyName, type[Template]] = {
     "deepseek-v4": DeepSeekV4,
     "kimi-k2": KimiK2,
     "glm": Glm,
+    "gpt-oss": Harmony,
 }
 
 

@@ -42,6 +42,8 @@ class Case:
     renderer: Callable[[], Any]
     differences: tuple[Difference, ...] = ()
     declares_tools: bool = True
+    late_system: bool = True
+    """Whether the renderer takes system messages between turns at all."""
 
 
 @cache

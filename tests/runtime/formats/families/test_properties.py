@@ -37,6 +37,7 @@ TOKENIZERS: dict[FamilyName, str] = {
     "deepseek-v4": "DeepSeekV4Tokenizer",
     "kimi-k2": "KimiK2ThinkingTokenizer",
     "glm": "GlmTokenizer",
+    "gpt-oss": "HarmonyTokenizer",
 }
 NAMES: list[FamilyName] = ["chatml", *TOKENIZERS]
 quick = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
@@ -83,20 +84,19 @@ values = st.recursive(
     max_leaves=4,
 )
 calls = st.builds(
-    lambda name, arguments: ToolUse("", name, arguments),
+    ToolUse,
+    st.just(""),
     st.sampled_from(["Bash", "mcp__x__y"]),
     st.dictionaries(keys, values, max_size=3),
 )
-answers = st.builds(
-    lambda thinking, text, made: [
-        *([Thinking(thinking)] if thinking else []),
-        *([Text(text)] if text else []),
-        *made,
-    ],
-    texts,
-    texts,
-    st.lists(calls, max_size=2),
-)
+
+
+def _answer(thinking: str, text: str, made: list[ToolUse]) -> list[Block]:
+    thoughts: list[Block] = [Thinking(thinking)] if thinking else []
+    return [*thoughts, *([Text(text)] if text else []), *made]
+
+
+answers = st.builds(_answer, texts, texts, st.lists(calls, max_size=2))
 symbols = st.lists(
     st.sampled_from([Mark(token) for token in MARKUP]) | st.sampled_from(FRAGMENTS) | words,
     max_size=14,
@@ -114,14 +114,24 @@ def tools_for(blocks: Sequence[Block]) -> list[Tool]:
 
 
 def kind(value: Any) -> str:
-    names = {str: "string", bool: "boolean", int: "integer", list: "array", dict: "object"}
-    return names.get(type(value), "null")
+    for name, types in (
+        ("string", str),
+        ("boolean", bool),
+        ("integer", int),
+        ("array", list),
+        ("object", dict),
+    ):
+        if isinstance(value, types):
+            return name
+    return "null"
 
 
 def normal(family: Family, blocks: Sequence[Block]) -> list[dict[str, Any]]:
     """The documented normal form of what was said."""
     made = [block for block in blocks if isinstance(block, ToolUse)]
-    marked = bool(made) or Mark("</think>") in family.answer(blocks)
+    said_so = family.answer(blocks)
+    thought = Mark("</think>") in said_so or "analysis" in said_so
+    marked = bool(made) or thought or Mark("<|channel|>") in said_so
     content: list[dict[str, Any]] = []
     for block in blocks:
         match block:
@@ -129,7 +139,6 @@ def normal(family: Family, blocks: Sequence[Block]) -> list[dict[str, Any]]:
                 content.append({"type": "thinking", "thinking": block.text.strip("\n")})
             case Text() if block.text.strip() or not marked:
                 text = block.text.rstrip("\n") if marked else block.text
-                thought = Mark("</think>") in family.answer(blocks)
                 content.append({"type": "text", "text": text.lstrip("\n") if thought else text})
             case ToolUse():
                 content.append({"name": block.name, "input": dict(block.input)})
@@ -257,13 +266,15 @@ def test_no_answer_is_an_error_or_a_call_that_was_not_made(
     assert len(made) <= spell(arrived).count(closes)
     without = family.parse(arrived, call=CALL, tools=[])
     assert all(cast(dict[str, Any], block)["type"] != "tool_use" for block in without.content)
-    if not made and "think>" not in spell(arrived) and not cast(Template, family).opens_thinking:
+    plain_text = name != "gpt-oss" and not cast(Template, family).opens_thinking
+    if not made and "think>" not in spell(arrived) and plain_text:
         shown = "".join(block["text"] for block in content)
-        stop = arrived[-1] if arrived and arrived[-1] in map(Mark, family.stops) else ""
-        assert "".join(shown.split()) == "".join(spell(arrived).removesuffix(spell([stop])).split())
+        stops = [Mark(stop) for stop in family.stops]
+        kept = arrived[:-1] if arrived and arrived[-1] in stops else arrived
+        assert "".join(shown.split()) == "".join(spell(kept).split())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "gpt-oss"])
 @given(
     system=st.lists(texts, max_size=1),
     question=texts,

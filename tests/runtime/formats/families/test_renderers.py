@@ -151,6 +151,17 @@ CASES = [
         ),
     ),
     Case("kimi-k2", "KimiK2ThinkingTokenizer", renderers.KimiK2.preserve_thinking_history),
+    Case(
+        "gpt-oss",
+        "HarmonyTokenizer",
+        lambda: renderers.GptOss.medium(current_date="2026-01-01"),
+        (
+            Difference(
+                "no date, so that equal input gives equal tokens", "\nCurrent date: 2026-01-01", ""
+            ),
+        ),
+        late_system=False,
+    ),
     Case("glm", "GlmTokenizer", renderers.Glm52.preserve_thinking_history),
 ]
 
@@ -161,6 +172,8 @@ def test_a_prompt_has_the_tokens_of_the_maintained_renderer(case: Case, name: st
     conversation: Any = CONVERSATIONS[name]
     if not case.declares_tools:
         conversation = Conversation(conversation.system, (), conversation.messages)
+    if name == "late system" and not case.late_system:
+        pytest.skip("the maintained renderer refuses system messages between turns; we do not")
     family, codec = adapter(case.family, case.tokenizer)
     ours, theirs = list(codec.encode(family.prompt(conversation))), rendered(case, conversation)
     assert marked(codec, ours) == marked(codec, theirs)
