@@ -19,7 +19,7 @@ import anyio
 import anyio.abc
 
 from runtime.home import Home
-from runtime.native.launch import inherited, unstartable
+from runtime.native.launch import inherited, started, unstartable
 from specs import claude_code
 from specs.errors import ErrorObject, InvalidInput
 from specs.operator_api import SessionOpened, SessionRequest
@@ -125,8 +125,7 @@ def _settings(text: str) -> dict[str, Any]:
 async def _attend(argv: list[str], env: Mapping[str, str]) -> int:
     """Run a program on this terminal. When we are told to end it is ended first."""
     try:
-        with anyio.CancelScope(shield=True):
-            process = await anyio.open_process(argv, env=env, stdin=None, stdout=None, stderr=None)
+        process = await started(argv, env=env, stdin=None, stdout=None, stderr=None)
     except OSError as error:
         raise unstartable(argv[0], error) from error
     try:

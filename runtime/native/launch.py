@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import anyio
 import anyio.abc
@@ -125,16 +125,15 @@ async def _run(
 ) -> int | None:
     """Run one program to its end; None when that was its deadline."""
     try:
-        with anyio.CancelScope(shield=True):  # half started, it could not be ended as a group
-            process = await anyio.open_process(
-                argv,
-                cwd=workdir,
-                env=env,
-                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        process = await started(
+            argv,
+            cwd=workdir,
+            env=env,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     except OSError as error:
         raise unstartable(argv[0], error) from error
     try:
@@ -146,6 +145,13 @@ async def _run(
     finally:
         with anyio.CancelScope(shield=True):
             await _end(process)
+
+
+async def started(argv: list[str], **options: Any) -> anyio.abc.Process:
+    """Start a program; never cancelled half-way, when it could not be ended as a group."""
+    with anyio.CancelScope(shield=True):
+        return await anyio.open_process(argv, **options)
+    raise AssertionError("a shielded scope is left by its return")
 
 
 async def _feed(target: anyio.abc.ByteSendStream, text: str) -> None:
