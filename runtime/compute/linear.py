@@ -26,7 +26,7 @@ class Linear:
     def __init__(self, weight: torch.Tensor) -> None:
         self.weight = weight
         self._packed: torch.Tensor | None = None
-        if _packing():
+        if weight.dtype == torch.float32 and _packing():
             ops = cast(Any, torch.ops.mkldnn)
             self._packed = ops._reorder_linear_weight(weight, _PACK_ROWS)
 

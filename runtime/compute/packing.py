@@ -5,8 +5,9 @@ once and lets the sequences branch off it; attention of a branch sees the prefix
 The hidden states are those that each sequence would get alone, and the gradient of the
 prefix is the sum over its branches, so the numbers are the same and the work is less.
 
-A pack holds at most `budget` tokens (a longer sequence is a pack of its own), which bounds
-the memory of the backward pass.
+A pack holds at most `budget` tokens, which bounds the memory of the backward pass. Sequences
+that are longer by themselves still share a prefix: what branches off it is then within `budget`,
+so a pack is at most one prefix larger.
 """
 
 from collections.abc import Sequence
@@ -86,7 +87,8 @@ def _groups(sequences: Sequence[IntArray], budget: int) -> list[_Group]:
             last = groups[-1]
             shared = min(last.shared, common(sequences[last.members[-1]], sequences[index]))
             joined = _Group([*last.members, index], shared, last.total + length)
-            if shared >= MIN_SHARED and joined.cost <= min(last.cost + length, budget):
+            limit = budget if last.cost <= budget and length <= budget else shared + budget
+            if shared >= MIN_SHARED and joined.cost <= min(last.cost + length, limit):
                 groups[-1] = joined
                 continue
         groups.append(_Group([index], length, length))

@@ -1,5 +1,7 @@
 """Packing, gradients and files of a trainer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,11 +10,12 @@ from hypothesis import strategies as st
 
 from runtime.compute import models
 from runtime.compute import trainer as trainer_module
+from runtime.compute.linear import Linear
 from runtime.compute.llama import Llama
 from runtime.compute.lora import ADAPTER_SCHEMA, STATE_SCHEMA, Layout, parse_file
 from runtime.compute.packing import pack
-from runtime.compute.protocol import AdamParams, Loss
-from runtime.compute.scoring import sequence_logprobs
+from runtime.compute.protocol import AdamParams, IntArray, Loss
+from runtime.compute.scoring import pack_logprobs, sequence_logprobs
 from runtime.compute.trainer import Trainer
 from specs.errors import InvalidInput
 from specs.model import LoraSpec
@@ -42,7 +45,8 @@ def test_every_sequence_is_packed_once_and_found_at_its_rows(
     packs = pack(arrays, budget)
     assert sorted(i for packed in packs for i in packed.members) == list(range(len(arrays)))
     for packed in packs:
-        assert len(packed.members) == 1 or len(packed.tokens) <= budget
+        longest = max(len(sequences[index]) for index in packed.members)
+        assert len(packed.tokens) <= budget + (longest if longest > budget else 0)
         for index, rows in zip(packed.members, packed.rows, strict=True):
             assert packed.tokens[rows].tolist() == sequences[index]
             assert packed.positions[rows].tolist() == list(range(len(sequences[index])))
@@ -53,6 +57,65 @@ def test_a_shared_prompt_is_computed_once() -> None:
     sequences = [np.concatenate((common, prompt(10, seed=n))) for n in range(1, 9)]
     (packed,) = pack(sequences, 512)
     assert len(packed.tokens) == 100 + 8 * 10
+
+
+def test_a_prompt_that_exceeds_the_budget_is_computed_once_too() -> None:
+    common = prompt(900)
+    sequences = [np.concatenate((common, prompt(50, seed=n))) for n in range(1, 9)]
+    (packed,) = pack(sequences, 512)
+    assert len(packed.tokens) == 900 + 8 * 50
+
+
+def test_in_double_precision_a_pack_has_the_gradient_of_its_sequences_to_rounding() -> None:
+    """Masks and positions of a branch are right: nothing but rounding may differ."""
+    common = prompt(120)
+    sequences = [np.concatenate((common, prompt(20, seed=n))) for n in range(1, 9)]
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = double(Llama(models.model_path(TINY)))
+        together = gradient(model, [sequences])
+        apart = gradient(model, [[sequence] for sequence in sequences])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert together.dtype == torch.float64
+    assert float((together - apart).norm() / apart.norm()) <= 1e-12
+
+
+def double(model: Llama) -> Llama:
+    """The same model with every weight in double precision."""
+    model.embedding, model.norm = model.embedding.double(), model.norm.double()
+    model.head = Linear(model.head.weight.double())
+    model.cos, model.sin = model.cos.double(), model.sin.double()
+    model.layers = [
+        replace(
+            layer,
+            norm_1=layer.norm_1.double(),
+            norm_2=layer.norm_2.double(),
+            **{
+                name: Linear(getattr(layer, name).weight.double())
+                for name in ("qkv", "o", "gate_up", "down")
+            },
+        )
+        for layer in model.layers
+    ]
+    return model
+
+
+def gradient(model: Llama, groups: list[list[IntArray]]) -> torch.Tensor:
+    """Of the sum of all next-token log-probs by the adapter, one backward pass per group."""
+    layout = Layout(model.fused(), 4)
+    generator = torch.Generator().manual_seed(0)
+    flat = torch.randn(layout.size, generator=generator, dtype=torch.float64) * 0.02
+    flat.requires_grad_()
+    for sequences in groups:
+        lora = layout.pairs(flat, 1.0)
+        inputs = [sequence[:-1] for sequence in sequences]
+        active = [np.ones(len(tokens), np.bool_) for tokens in inputs]
+        (packed,) = pack(inputs, 4096)
+        targets = [sequences[index][1:] for index in packed.members]
+        pack_logprobs(model, lora, packed, targets, active).sum().backward()
+    assert flat.grad is not None
+    return flat.grad
 
 
 @settings(max_examples=8, deadline=None)
