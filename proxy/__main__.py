@@ -4,6 +4,7 @@ import argparse
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -16,13 +17,18 @@ from runtime.client import ProxyClient
 from runtime.compute.client import HttpCompute
 from runtime.exclusive import acquire, listen
 from runtime.home import Home, Role
+from specs import canonical
+from specs.upstream import Upstream
 
 
 def main() -> int:
     """Run until SIGTERM or SIGINT. Exit code 1: another proxy serves this home."""
     parser = argparse.ArgumentParser(prog="proxy", description="The proxy of a local stack.")
     parser.add_argument("--home", type=Path, default=None, help="home folder of the stack")
-    home = Home.at(parser.parse_args().home)
+    parser.add_argument("--upstream", action="append", default=[], help="a specs.upstream, as JSON")
+    arguments = parser.parse_args()
+    home = Home.at(arguments.home)
+    upstreams = [canonical.read(Upstream, text, what="upstream") for text in arguments.upstream]
     configure()
     home.create()
     lock = acquire(home.spool / ".lock", LOCK_WAIT_SEC)
@@ -31,7 +37,7 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGTERM, _exit)  # uvicorn raises it again once it has drained
     with lock, listen(home.proxy_socket) as listener:
-        anyio.run(_serve, home, listener)
+        anyio.run(_serve, home, listener, upstreams)
     return 0
 
 
@@ -39,9 +45,11 @@ def _exit(_signal: int, _frame: FrameType | None) -> None:
     sys.exit(0)
 
 
-async def _serve(home: Home, listener: socket.socket) -> None:
+async def _serve(home: Home, listener: socket.socket, upstreams: Sequence[Upstream]) -> None:
     async with ProxyClient.at(home) as gateway, HttpCompute(home.compute_socket) as compute:
-        settings = Settings(home.spool, compute, gateway, home.key(Role.WORKER))
+        settings = Settings(
+            home.spool, compute, gateway, home.key(Role.WORKER), upstreams=upstreams
+        )
         await server(settings).serve(sockets=[listener])
 
 

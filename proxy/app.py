@@ -8,7 +8,7 @@ documents. The list of models is of no dialect: headers tell who asks.
 import hmac
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ from proxy.registry import Registry
 from proxy.reply import CallReply, error_reply
 from proxy.sealing import GRACE_SEC, Sealer
 from proxy.spool import STAGE_BYTES, Key, Spool
+from proxy.upstream import Upstreams
 from runtime.compute.protocol import Compute
 from specs import canonical
 from specs.errors import (
@@ -47,6 +48,7 @@ from specs.errors import (
     PracticumError,
 )
 from specs.ids import Prefix, is_id
+from specs.upstream import Upstream
 from specs.worker_api import SealRequest
 
 MAX_BODY_BYTES = 32 << 20
@@ -84,6 +86,7 @@ class Settings:
     stage: int = STAGE_BYTES
     grace: float = GRACE_SEC
     limits: Limits = DEFAULT_LIMITS
+    upstreams: Sequence[Upstream] = ()
 
 
 class Parts:
@@ -95,8 +98,13 @@ class Parts:
         self.sealer = Sealer(spool, self.registry, settings.gateway, grace=settings.grace)
         self.verifier = Verifier(settings.gateway)
         self.admission = Admission(settings.limits)
+        self.upstreams = Upstreams(settings.upstreams)
         self.life = Life(
-            settings.compute, settings.gateway, self.admission, patience=settings.patience
+            settings.compute,
+            settings.gateway,
+            self.admission,
+            patience=settings.patience,
+            upstreams=self.upstreams,
         )
         voices = Voices(settings.gateway, settings.compute)
         self.calls = Calls(self.registry, voices, self.life, tasks)
@@ -123,6 +131,8 @@ async def running(settings: Settings) -> AsyncGenerator[Parts]:
                 yield parts
             finally:
                 tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await parts.upstreams.aclose()
     finally:
         spool.close()
 

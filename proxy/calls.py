@@ -172,6 +172,7 @@ class Calls:
             intent,
             turn,
             request.conversation.messages,
+            system=request.conversation.system,
             streamed=request.stream,
         )
         if match.retried is not None:

@@ -23,15 +23,23 @@ from proxy.models import Voice
 from proxy.sampling import params
 from proxy.spool import Ticket
 from proxy.trials import Call, Trial, now
+from proxy.upstream import Upstreams
 from runtime.compute.protocol import Compute, IntArray, SampleContext, Sampled
-from runtime.formats.conversation import Tool
+from runtime.formats.conversation import Conversation, Tool
 from specs.errors import ErrorCode, ErrorObject, Internal, NotFound, PracticumError, Unavailable
 from specs.interaction import Answer, Delivered, Failure, SamplingUsed, Superseded
 
 PATIENCE_SEC = 20.0
 """How long a call waits for a compute process that is starting again."""
 
-NEVER_SAMPLED = frozenset({ErrorCode.OVERLOADED, ErrorCode.CONNECTION_DROPPED})
+NEVER_SAMPLED = frozenset(
+    {
+        ErrorCode.CONNECTION_DROPPED,
+        ErrorCode.OVERLOADED,
+        ErrorCode.PROMPT_TOO_LONG,
+        ErrorCode.UPSTREAM_REFUSED,
+    }
+)
 """Errors by which a backend refuses a call whole; the harness is to see them at once."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
@@ -46,6 +54,7 @@ class Life:
         gateway: has the adapters that compute lacks.
         admission: is told what is under way.
         patience: seconds to wait for a compute process that is away.
+        upstreams: are asked where a model is somebody else's.
     """
 
     def __init__(
@@ -55,7 +64,9 @@ class Life:
         admission: Admission,
         *,
         patience: float = PATIENCE_SEC,
+        upstreams: Upstreams | None = None,
     ) -> None:
+        self._upstreams = upstreams or Upstreams()
         self._compute = compute
         self._gateway = gateway
         self._admission = admission
@@ -162,6 +173,9 @@ class Life:
     ) -> Heard:
         """Read an answer as it is sampled, and show what may be shown (invariant 2)."""
         name, used = call.intent.interaction, call.intent.sampling
+        if voice.info.backend == "upstream":
+            asked = Conversation(call.system, tuple(tools), call.messages)
+            return await self._upstreams.hear(voice, name, asked, used)
         prefilled = call.messages[-1].role == "assistant"
         reader = voice.family.reader(call=name, tools=tools, prefilled=prefilled)
         hearing = Hearing(name, voice.codec.decoder(), reader, used.stop_sequences)

@@ -59,6 +59,7 @@ class Call:
     intent: Intent
     turn: Turn
     messages: tuple[Message, ...]
+    system: tuple[str, ...] = ()
     streamed: bool = False
     """Whether the answer was first asked for as events."""
     logprobs: "array[float] | None" = None

@@ -64,6 +64,7 @@ class ErrorCode(StrEnum):
     STORE_UNAVAILABLE = "store_unavailable"
     COMPUTE_UNAVAILABLE = "compute_unavailable"
     OVERLOADED = "overloaded"
+    UPSTREAM_REFUSED = "upstream_refused"
     CONNECTION_DROPPED = "connection_dropped"
     DATABASE_NEWER = "database_newer"
     WAIT_TIMED_OUT = "wait_timed_out"

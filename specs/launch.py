@@ -37,6 +37,12 @@ ROUTING: Mapping[str, Binding] = {
 }
 """Names that decide where model calls go; each may only be set to its binding."""
 ALWAYS_SET = ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN")
+OPENAI: Mapping[str, str] = {
+    "OPENAI_API_BASE": f"${{{Binding.MODEL_BASE_URL}}}/v1",
+    "OPENAI_API_KEY": f"${{{Binding.MODEL_TOKEN}}}",
+    "OPENAI_BASE_URL": f"${{{Binding.MODEL_BASE_URL}}}/v1",
+}
+"""The same for harnesses that speak OpenAI's APIs, set for every `command`."""
 BYPASSING = claude_code.BYPASSING
 SUPPORTED_ENGINES = ("claude-code", "command")
 
@@ -201,6 +207,7 @@ def _environment(agent: Agent, values: Mapping[Binding, str]) -> dict[str, str]:
         _refuse_clash(claude_code.environment_clashes(agent.env))
     else:
         env = {name: values[ROUTING[name]] for name in ALWAYS_SET}
+        env |= {name: _expand(text, values, f"/agent/env/{name}") for name, text in OPENAI.items()}
         _refuse_clash(_routing_clashes(agent.env))
     for name, text in agent.env.items():
         if name not in claude_code.MODEL_NAMES or name not in env:
@@ -211,7 +218,11 @@ def _environment(agent: Agent, values: Mapping[Binding, str]) -> dict[str, str]:
 def _routing_clashes(env: Mapping[str, str]) -> Iterator[Clash]:
     """What any harness may not be told: the names of routing, and of other providers."""
     names = {name: text for name, text in env.items() if name in ROUTING or name in BYPASSING}
-    return claude_code.environment_clashes(names)
+    yield from claude_code.environment_clashes(names)
+    for name, text in env.items():
+        if text != OPENAI.get(name, text):
+            cause = f"{name} decides where model calls go"
+            yield Clash(f"/agent/env/{name}", cause, f"Remove it, or set it to {OPENAI[name]}.")
 
 
 def _refuse_clash(clashes: Iterator[Clash]) -> None:

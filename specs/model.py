@@ -13,7 +13,7 @@ from typing import Literal
 from specs.base import Contract
 from specs.ids import Digest
 
-type Backend = Literal["torch", "scripted", "tinker"]
+type Backend = Literal["torch", "scripted", "tinker", "upstream"]
 type FamilyName = Literal[
     "chatml",
     "qwen3",
@@ -46,6 +46,7 @@ SERVES: Mapping[Backend, frozenset[FamilyName]] = MappingProxyType(
         "torch": frozenset[FamilyName]({"chatml"}),
         "scripted": frozenset[FamilyName](RENDERERS),
         "tinker": frozenset[FamilyName](RENDERERS) - {"chatml"},
+        "upstream": frozenset[FamilyName](RENDERERS),
     }
 )
 """Families that each backend samples from."""
@@ -55,6 +56,7 @@ TRAINS: Mapping[Backend, frozenset[FamilyName]] = MappingProxyType(
         "torch": frozenset[FamilyName]({"chatml"}),
         "scripted": frozenset[FamilyName](),
         "tinker": SERVES["tinker"],
+        "upstream": frozenset[FamilyName](),
     }
 )
 """Families that each backend trains; a model may still be too large, which `trainable` says."""
@@ -95,6 +97,8 @@ class ModelInfo(Contract):
         """Why it cannot be trained, or None if it can."""
         if self.backend == "scripted":
             return "it plays a scenario and has no weights"
+        if self.backend == "upstream":
+            return "an upstream serves it, in text: it has no tokens and no weights here"
         if self.family not in TRAINS[self.backend]:
             return f"the backend {self.backend} does not train the family {self.family}"
         return None if self.trainable else f"the backend {self.backend} only serves it"

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from runtime.compute.server import serve
 from runtime.home import Home
+from specs import canonical
+from specs.upstream import Upstream
 
 
 def main() -> None:
@@ -17,10 +19,12 @@ def main() -> None:
         default=None,
         help="of torch, for both kinds of work; else see `threads`",
     )
+    parser.add_argument("--upstream", action="append", default=[], help="a specs.upstream, as JSON")
     arguments = parser.parse_args()
+    upstreams = [canonical.read(Upstream, text, what="upstream") for text in arguments.upstream]
     home = Home.at(arguments.home)
     home.create()
-    serve(home.compute_socket, home.compute, threads=arguments.threads)
+    serve(home.compute_socket, home.compute, threads=arguments.threads, upstreams=upstreams)
 
 
 if __name__ == "__main__":

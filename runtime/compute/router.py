@@ -40,8 +40,10 @@ from runtime.compute.protocol import (
 from runtime.compute.scripted import ScriptedCompute
 from runtime.compute.store import Store
 from runtime.compute.threads import Threads
+from runtime.compute.upstreams import Upstreams
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.model import ModelInfo
+from specs.upstream import Upstream
 
 if TYPE_CHECKING:
     from runtime.compute.torch_backend import TorchCompute
@@ -54,7 +56,14 @@ SCRIPTED_CHUNK = 16
 class LocalCompute:
     """Implements `Compute`. Use as an async context manager, or call `aclose`."""
 
-    def __init__(self, state_folder: Path, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        state_folder: Path,
+        *,
+        threads: int | None = None,
+        upstreams: Sequence[Upstream] = (),
+    ) -> None:
+        self._upstreams = Upstreams(upstreams)
         self._store = Store(state_folder)
         self._threads = Threads.choose(threads)
         self._incarnation = secrets.token_hex(16)
@@ -104,14 +113,18 @@ class LocalCompute:
 
     async def models(self) -> list[ModelInfo]:
         """Every known model, present or not."""
-        return await anyio.to_thread.run_sync(models.list_models)
+        return await anyio.to_thread.run_sync(models.list_models) + self._upstreams.models()
 
     async def model(self, name: str) -> ModelInfo:
         """One model."""
+        if name in self._upstreams:
+            return self._upstreams.model(name)
         return await anyio.to_thread.run_sync(models.model_info, name)
 
     async def tokenizer(self, name: str) -> bytes:
         """`tokenizer.json` of a model."""
+        if name in self._upstreams:
+            return self._upstreams.tokenizer(name)
         return await anyio.to_thread.run_sync(models.tokenizer_bytes, name)
 
     async def sample(
@@ -124,6 +137,7 @@ class LocalCompute:
         context: SampleContext = NO_CONTEXT,
     ) -> list[Sampled]:
         """Sample. Cancelling frees the sequences' place in the batch."""
+        self._upstreams.refuse(sampler.base_model)
         if (await self.model(sampler.base_model)).backend == "scripted":
             _refuse_adapter(sampler)
             return await self._scripted.sample(
@@ -142,6 +156,7 @@ class LocalCompute:
         context: SampleContext = NO_CONTEXT,
     ) -> AsyncGenerator[AsyncIterator[Chunk]]:
         """Sample one sequence in chunks. Leaving or cancelling frees its place in the batch."""
+        self._upstreams.refuse(sampler.base_model)
         if (await self.model(sampler.base_model)).backend == "scripted":
             (sampled,) = await self.sample(sampler, prompt, params, context=context)
             yield _each(chunked(sampled, SCRIPTED_CHUNK))
@@ -152,6 +167,7 @@ class LocalCompute:
 
     async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
         """Log-probability of each token given those before it; the first is NaN."""
+        self._upstreams.refuse(sampler.base_model)
         if (await self.model(sampler.base_model)).backend == "scripted":
             raise _not_torch(sampler.base_model, "has no log-probabilities")
         return await (await self.torch()).logprobs(sampler, tokens)
@@ -170,6 +186,7 @@ class LocalCompute:
 
     async def create_trainer(self, trainer: str, init: TrainerInit) -> TrainerInfo:
         """Open a trainer; repeating the call returns the same one."""
+        self._upstreams.refuse(init.base_model)
         if not (await self.model(init.base_model)).trainable:
             raise _not_torch(init.base_model, "cannot be trained")
         return await (await self.torch()).create_trainer(trainer, init)

@@ -1,7 +1,7 @@
 """Where the trials of a worker happen: folders, the task cache, and their environment."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,15 @@ class EnvironmentSpec:
             return replace(self, kwargs={**self.kwargs, "tools": given})
         mount = {"type": "bind", "source": str(source), "target": target, "read_only": True}
         return replace(self, mounts=(*self.mounts, mount))
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A folder of this machine that every sandbox sees read-only."""
+
+    source: str
+    target: str
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +85,8 @@ class Places:
         return self.root / "sandboxes"
 
 
-def local_workplace(home: Home, fetch: Fetch) -> Workplace:
-    """Trials in local sandboxes that reach the proxy and nothing else."""
+def local_workplace(home: Home, fetch: Fetch, tools: Sequence[Tool] = ()) -> Workplace:
+    """Trials in local sandboxes that see `tools`, and reach the proxy and nothing else."""
     places = Places.of(home)
 
     def environment(trial: Id, resources: Resources) -> EnvironmentSpec:
@@ -87,6 +96,7 @@ def local_workplace(home: Home, fetch: Fetch) -> Workplace:
                 "state_dir": str(places.sandboxes),
                 "trial_id": trial,
                 "forward_ports": [proxy],
+                "tools": [asdict(tool) for tool in tools],
             },
             cpus=resources.cpus,
             memory_mb=resources.memory_mb,

@@ -161,7 +161,7 @@ def _spawn(part: Part, home: Home, settings: Settings) -> "subprocess.Popen[byte
             stdout=log,
             stderr=log,
             cwd=home.root,
-            env=part.environment(os.environ),
+            env=part.environment(os.environ, settings),
             start_new_session=True,
             preexec_fn=_die_with(os.getpid()),
         )

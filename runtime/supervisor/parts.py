@@ -52,9 +52,9 @@ class Part:
         start = [sys.executable, "-P", "-m", self.module, "--home", str(home.root)]
         return start + settings.arguments(self.name)
 
-    def environment(self, source: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, source: Mapping[str, str], settings: Settings) -> dict[str, str]:
         """The variables that this process is given, and no others."""
-        names = _EVERYWHERE + (_PROVIDER if self.provider else ())
+        names = {*_EVERYWHERE, *settings.keys(self.name), *(_PROVIDER if self.provider else ())}
         chosen = {name: source[name] for name in names if name in source}
         chosen |= {
             name: value

@@ -2,8 +2,19 @@
 
     [worker]
     lease_sec = 15.0      # PRACTICUM_LEASE_SEC, up --lease
+    [[worker.tools]]      # a folder of this machine that every sandbox sees, read-only
+    source = "/srv/mini"
+    target = "/opt/mini"
+    version = "2.4.6"
     [compute]
     threads = 2           # PRACTICUM_THREADS, up --threads
+    [[upstreams]]         # a model that somebody else serves, named `upstream/judge`
+    name = "judge"
+    kind = "anthropic"    # or openai
+    base_url = "https://api.example.org"
+    model = "judge-large-1"
+    key_env = "JUDGE_KEY" # where `practicum up` is run; the proxy alone is given it
+    context_tokens = 200000
 
 What is set nowhere is left to the part that it belongs to. A flag travels to the supervisor as
 the environment variable, so there is one place that decides.
@@ -11,21 +22,31 @@ the environment variable, so there is one place that decides.
 
 import tomllib
 from collections.abc import Mapping
-from typing import cast
+from typing import Self, cast
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from runtime.home import Home
 from specs import canonical
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput
+from specs.upstream import Upstream
 
 LEASE = "PRACTICUM_LEASE_SEC"
 THREADS = "PRACTICUM_THREADS"
 
 
+class ToolSettings(Contract):
+    """A folder that every sandbox sees read-only, such as a harness's program."""
+
+    source: str = Field(pattern=r"^/[^:]*$")
+    target: str = Field(pattern=r"^/[^:]+$")
+    version: str = Field(min_length=1, max_length=64)
+
+
 class WorkerSettings(Contract):
     lease_sec: float | None = Field(default=None, gt=0, le=3600)
+    tools: tuple[ToolSettings, ...] = ()
 
 
 class ComputeSettings(Contract):
@@ -37,14 +58,36 @@ class Settings(Contract):
 
     worker: WorkerSettings = WorkerSettings()
     compute: ComputeSettings = ComputeSettings()
+    upstreams: tuple[Upstream, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_of_each_name(self) -> Self:
+        names = [one.name for one in self.upstreams]
+        if len(set(names)) != len(names):
+            raise ValueError("two upstreams have one name")
+        return self
 
     def arguments(self, part: str) -> list[str]:
         """Command line of a part for what is set."""
-        if part == "worker" and self.worker.lease_sec is not None:
-            return ["--lease", str(self.worker.lease_sec)]
+        if part == "worker":
+            lease = self.worker.lease_sec
+            chosen = [] if lease is None else ["--lease", str(lease)]
+            for tool in self.worker.tools:
+                chosen += ["--tool", tool.source, tool.target, tool.version]
+            return chosen
+        chosen = []
         if part == "compute" and self.compute.threads is not None:
-            return ["--threads", str(self.compute.threads)]
-        return []
+            chosen += ["--threads", str(self.compute.threads)]
+        if part in ("compute", "proxy"):
+            for one in self.upstreams:
+                chosen += ["--upstream", one.model_dump_json(exclude_none=True)]
+        return chosen
+
+    def keys(self, part: str) -> frozenset[str]:
+        """Names of the variables with upstreams' keys that a part is given."""
+        if part != "proxy":
+            return frozenset()
+        return frozenset(one.key_env for one in self.upstreams if one.key_env is not None)
 
 
 def read_settings(home: Home, environment: Mapping[str, str]) -> Settings:

@@ -5,10 +5,12 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 
+from runtime.execution.workplace import Tool
 from runtime.home import Home
 from runtime.worker.leftovers import Busy, alone, sweep_leftovers
 from runtime.worker.service import DEFAULT_LEASE_SEC, Worker
@@ -41,9 +43,12 @@ def forget_environment() -> None:
             del os.environ[name]
 
 
-async def serve(home: Home, lease_sec: float) -> None:
+async def serve(home: Home, lease_sec: float, tools: Sequence[Tool]) -> None:
     """Work until SIGTERM or SIGINT; the claimed run is then released for another worker."""
-    async with Worker.at(home, lease_sec=lease_sec) as worker, anyio.create_task_group() as group:
+    async with (
+        Worker.at(home, lease_sec=lease_sec, tools=tools) as worker,
+        anyio.create_task_group() as group,
+    ):
         group.start_soon(worker.run)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for _ in signals:
@@ -56,6 +61,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="runtime.worker", description=__doc__)
     parser.add_argument("--home", type=Path, default=None)
     parser.add_argument("--lease", type=float, default=DEFAULT_LEASE_SEC, metavar="SECONDS")
+    parser.add_argument(
+        "--tool",
+        nargs=3,
+        action="append",
+        default=[],
+        metavar=("SOURCE", "TARGET", "VERSION"),
+        help="a folder that every sandbox sees, read-only",
+    )
     arguments = parser.parse_args()
     forget_environment()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -66,7 +79,7 @@ def main() -> int:
     try:
         with alone(home):
             sweep_leftovers(home)
-            anyio.run(serve, home, arguments.lease)
+            anyio.run(serve, home, arguments.lease, [Tool(*words) for words in arguments.tool])
     except Busy as error:
         logging.getLogger("runtime.worker").error("%s", error)
         return 1

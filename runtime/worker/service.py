@@ -17,7 +17,7 @@ claim:
 import importlib
 import logging
 import traceback
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -30,7 +30,7 @@ from runtime.execution.context import Blocked, ClaimLost, RunCancelled, RunConte
 from runtime.execution.groups import gravest
 from runtime.execution.proxy_control import ProxyControl
 from runtime.execution.settle import settle_open_trials
-from runtime.execution.workplace import local_workplace
+from runtime.execution.workplace import Tool, local_workplace
 from runtime.home import Home
 from runtime.worker.drivers import drive
 from specs import canonical
@@ -70,6 +70,7 @@ class Worker:
         proxy: ProxyControl,
         *,
         lease_sec: float,
+        tools: Sequence[Tool] = (),
     ) -> None:
         self.id = new_id(Prefix.WORKER)
         self._home = home
@@ -77,14 +78,14 @@ class Worker:
         self._compute = compute
         self._proxy = proxy
         self._lease_sec = lease_sec
-        self._workplace = local_workplace(home, client.object)
+        self._workplace = local_workplace(home, client.object, tools)
         self._stopping = anyio.Event()
         self._attempts: dict[str, int] = {}
 
     @classmethod
     @asynccontextmanager
     async def at(
-        cls, home: Home, *, lease_sec: float = DEFAULT_LEASE_SEC
+        cls, home: Home, *, lease_sec: float = DEFAULT_LEASE_SEC, tools: Sequence[Tool] = ()
     ) -> AsyncGenerator["Worker"]:
         """The worker of a local stack, with its connections."""
         async with (
@@ -92,7 +93,7 @@ class Worker:
             HttpCompute(home.compute_socket) as compute,
             ProxyControl(home) as proxy,
         ):
-            yield cls(home, client, compute, proxy, lease_sec=lease_sec)
+            yield cls(home, client, compute, proxy, lease_sec=lease_sec, tools=tools)
 
     def stop(self) -> None:
         """Claim nothing more and release what is claimed."""

@@ -44,6 +44,7 @@ from specs.model import Backend, ModelInfo
 from specs.operator_api import Session
 from specs.records import Trial
 from specs.run import SamplerRef
+from specs.upstream import Upstream
 from specs.worker_api import RenewalReply
 
 TOKENIZER = json.dumps(tiny_tokenizer()).encode()
@@ -396,6 +397,7 @@ async def world(
     grace: float = 0.2,
     limits: Limits | None = None,
     stage: int = STAGE_BYTES,
+    upstreams: Sequence[Upstream] = (),
 ) -> AsyncGenerator[World]:
     """Run a proxy on a socket in `folder`; used again on one folder, it is a restart."""
     gateway, compute = gateway or TestGateway(), compute or Dice()
@@ -408,6 +410,7 @@ async def world(
         grace=grace,
         limits=limits or Limits(),
         stage=stage,
+        upstreams=upstreams,
     )
     path = folder / f"p{next(_NUMBERS)}.sock"
     web = server(settings)

@@ -12,6 +12,7 @@ from specs.launch import (
     ALWAYS_SET,
     BYPASSING,
     INSTRUCTION_FILE,
+    OPENAI,
     ROUTING,
     TOKEN_PLACEHOLDER,
     plan_launch,
@@ -170,6 +171,16 @@ def test_routing_names_may_only_be_their_bindings(name: str) -> None:
         assert (error.problem.code, pointer(error)) == ("launch_conflict", f"/agent/env/{name}")
 
 
+@pytest.mark.parametrize(("name", "right"), sorted(OPENAI.items()))
+def test_routing_names_of_openai_are_always_set_and_never_others(name: str, right: str) -> None:
+    value = plan_launch(profile(), BINDINGS).env[name]
+    assert value == (TOKEN if name == "OPENAI_API_KEY" else "http://127.0.0.1:8484/v1")
+    assert plan_launch(profile(env={name: right}), BINDINGS).env[name] == value
+    for wrong in ("https://api.example.org/v1", "", "${model.base_url}", "${run.id}"):
+        error = refused(env={name: wrong})
+        assert (error.problem.code, pointer(error)) == ("launch_conflict", f"/agent/env/{name}")
+
+
 @pytest.mark.parametrize("name", sorted(BYPASSING))
 def test_names_that_bypass_capture_are_refused(name: str) -> None:
     error = refused(env={name: "1"})
@@ -184,7 +195,7 @@ def test_invariant_13_a_recorded_plan_holds_no_credential() -> None:
     recipe = profile(args=["agent", "--key=${model.token}"], env={"KEY": "${model.token}"})
     data = canonical_bytes(recorded_plan(recipe, BINDINGS))
     assert TOKEN.encode() not in data
-    assert data.count(TOKEN_PLACEHOLDER.encode()) == 3
+    assert data.count(TOKEN_PLACEHOLDER.encode()) == 4
     assert TOKEN.encode() in canonical_bytes(plan_launch(recipe, BINDINGS))
 
 

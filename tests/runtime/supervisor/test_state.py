@@ -15,7 +15,7 @@ from runtime.supervisor import control
 from runtime.supervisor.control import status
 from runtime.supervisor.health import answers, healthy
 from runtime.supervisor.parts import PARTS
-from runtime.supervisor.settings import LEASE, THREADS, read_settings
+from runtime.supervisor.settings import LEASE, THREADS, Settings, read_settings
 from runtime.supervisor.state import (
     PartStatus,
     StackState,
@@ -28,7 +28,18 @@ from runtime.supervisor.state import (
     sweep,
     write_state,
 )
+from specs import canonical
 from specs.errors import InvalidInput
+from specs.upstream import Upstream
+
+JUDGE = Upstream(
+    name="judge",
+    kind="anthropic",
+    base_url="https://api.example.org",
+    model="judge-1",
+    key_env="JUDGE_KEY",
+    context_tokens=1000,
+)
 
 
 @pytest.fixture
@@ -125,15 +136,30 @@ def test_provider_keys_reach_compute_and_proxy_alone() -> None:
     source = {
         "PATH": "/bin",
         "TINKER_API_KEY": "secret",
+        "JUDGE_KEY": "secret",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "PRACTICUM_MODELS": "/models",
         "PRACTICUM_HOME": "/elsewhere",
     }
-    seen = {part.name: part.environment(source) for part in PARTS}
+    settings = Settings(upstreams=(JUDGE,))
+    seen = {part.name: part.environment(source, settings) for part in PARTS}
     for name, variables in seen.items():
         assert ("TINKER_API_KEY" in variables) == (name in ("compute", "proxy"))
+        assert ("JUDGE_KEY" in variables) == (name == "proxy")
         assert not {"AWS_SECRET_ACCESS_KEY", "PRACTICUM_HOME"} & variables.keys()
         assert variables["PRACTICUM_MODELS"] == "/models"
+
+
+def test_upstreams_are_told_to_compute_and_proxy_without_their_keys(home: Home) -> None:
+    lines = [f"{name} = {value!r}" for name, value in JUDGE.model_dump().items()]
+    home.config.write_text("\n".join(["[[upstreams]]", *lines, ""]))
+    settings = read_settings(home, {"JUDGE_KEY": "secret"})
+    for part in PARTS:
+        command = part.command(home, settings)
+        assert "secret" not in " ".join(command)
+        assert ("--upstream" in command) == (part.name in ("compute", "proxy"))
+    text = next(part for part in PARTS if part.name == "proxy").command(home, settings)[-1]
+    assert canonical.read(Upstream, text, what="upstream") == JUDGE
 
 
 def test_settings_come_from_the_environment_before_the_file(home: Home) -> None:
@@ -151,6 +177,8 @@ def test_settings_come_from_the_environment_before_the_file(home: Home) -> None:
     [
         ("[worker]\nleese = 5\n", {}, "unknown key 'leese'"),
         ("[worker\n", {}, "not valid TOML"),
+        ('[[upstreams]]\nname = "a"\n', {}, "/upstreams/0/kind"),
+        ('[[worker.tools]]\nsource = "/a"\ntarget = "b"\nversion = "1"', {}, "/worker/tools/0"),
         ("[worker]\nlease_sec = -1\n", {}, "/worker/lease_sec"),
         ("", {THREADS: "many"}, "/compute/threads"),
     ],
