@@ -16,13 +16,16 @@ SEED ?= 0
 
 export HARBOR_TELEMETRY := 0
 
-.PHONY: help quickstart venv test test-slow lint format bench schemas plugin requirements clean
+.PHONY: help quickstart native-loop venv test test-slow lint format bench schemas plugin requirements clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
 quickstart: .venv/.local ## baseline -> demonstrations -> GRPO -> held-out comparison, offline, in 20 minutes
-	UV="$(UV)" $(PYTHON) -P scripts/quickstart.py --seed $(SEED) $(ARGS)
+	UV="$(UV)" $(PYTHON) -m scripts.quickstart --seed $(SEED) $(ARGS)
+
+native-loop: .venv/.local ## the real Claude Code on a small model: demonstrations -> SFT -> GRPO, in 30 minutes
+	UV="$(UV)" $(PYTHON) -m scripts.native_loop --seed $(SEED) $(ARGS)
 
 venv: .venv/.dev ## the development environment in .venv
 

@@ -7,6 +7,7 @@ echo, whatever it looks like. Every other difference means that somebody changed
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import cast
@@ -30,6 +31,8 @@ class Note(StrEnum):
     """A default of the tool's schema was added."""
     COERCED_ARGUMENTS = "coerced_arguments"
     """A value has the type that the tool's schema asks for."""
+    STRIPPED_FOLDER = "stripped_folder"
+    """A shell command lost the `cd FOLDER &&` that leads to where its shell is anyway."""
     DROPPED_THINKING = "dropped_thinking"
     DROPPED_SIGNATURE = "dropped_signature"
     RETRIED_EMPTY_REPLY = "retried_empty_reply"
@@ -52,9 +55,23 @@ def compare(
             return None
         tool = tools.get(call.name)
         schema: JsonValue = dict(tool.schema) if tool is not None else None
-        if not _same_value(dict(call.input), dict(other.input), schema, notes):
+        if not _same_value(_in_folder(call, other, notes), dict(other.input), schema, notes):
             return None
     return frozenset(notes)
+
+
+_LED_BY_FOLDER = re.compile(r"""cd (?:"[^"]*"|'[^']*'|[^\s;&|<>"']+) && """)
+
+
+def _in_folder(call: ToolUse, other: ToolUse, notes: set[Note]) -> dict[str, JsonValue]:
+    """The arguments of a call, without the change of folder that Claude Code takes off."""
+    said, echoed = call.input.get("command"), other.input.get("command")
+    if call.name == "Bash" and isinstance(said, str) and isinstance(echoed, str):
+        led = _LED_BY_FOLDER.match(said)
+        if led is not None and said != echoed and said[led.end() :] == echoed:
+            notes.add(Note.STRIPPED_FOLDER)
+            return {**call.input, "command": echoed}
+    return dict(call.input)
 
 
 def _texts(blocks: Sequence[Block]) -> list[tuple[str, int]]:

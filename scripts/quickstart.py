@@ -12,25 +12,20 @@ verification passed; the intervals are reported, whatever they say.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-MODEL = "smollm2-135m-instruct"
+from scripts.stages import EXAMPLES, MODEL, Pipeline, StepError
+
 DEMONSTRATOR = "scripted/shell-demos"
 PRACTISED = ("act", "look-then-act")
 UNPRACTISED = ("unpractised",)
-WAIT = "60m"
 SMOKE: dict[str, dict[str, Any]] = {
     "eval": {"tasks": {"limit": 2}, "trials_per_task": 1},
     "demos": {"tasks": {"limit": 3}},
@@ -40,83 +35,11 @@ SMOKE: dict[str, dict[str, Any]] = {
 """Changes to each plan that leave next to no work: whether everything runs, not how well."""
 
 
-class StepError(Exception):
-    """A command that did not do what the quickstart needs; its own report is on stderr."""
-
-
 @dataclass
-class Quickstart:
+class Quickstart(Pipeline):
     """One pass through the pipeline in one home."""
 
-    home: Path
-    seed: int
-    smoke: bool
-    began: float = field(default_factory=time.monotonic)
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-    runs: dict[str, str] = field(default_factory=dict[str, str])
-
-    @property
-    def folder(self) -> Path:
-        """Where the plans and profiles of this pass are kept."""
-        return self.home / "quickstart"
-
-    def say(self, text: str) -> None:
-        print(f"[{time.monotonic() - self.began:6.0f} s] {text}", flush=True)
-
-    @contextmanager
-    def stage(self, name: str, title: str) -> Generator[None]:
-        """A named part of the pipeline, announced and timed."""
-        self.say(title)
-        start = time.monotonic()
-        yield
-        self.seconds[name] = round(time.monotonic() - start, 1)
-
-    def command(self, *words: str) -> Any:
-        """Run one command and return its JSON result."""
-        done = subprocess.run(
-            [practicum(), *words, "--home", str(self.home), "--json"],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise StepError(f"practicum {' '.join(words)} ended with {done.returncode}")
-        return json.loads(done.stdout)
-
-    def follow(self, run: str, slots: int) -> None:
-        """Wait for a run by its events, saying how far it is."""
-        words = ["run", "events", run, "--follow", "--timeout", WAIT]
-        process = subprocess.Popen(
-            [practicum(), *words, "--home", str(self.home), "--json"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        settled, told = 0, time.monotonic()
-        for line in process.stdout:
-            event = json.loads(line)
-            kind = event.get("type", "")
-            settled += kind == "trial.settled"
-            if kind.startswith(("update.ack", "checkpoint.", "run.")):
-                self.say(f"  {kind} {brief(event['data'])}")
-            elif kind == "trial.settled" and time.monotonic() - told > 10:
-                told = time.monotonic()
-                self.say(f"  {settled} of {slots} trials")
-        if process.wait() != 0:
-            raise StepError(f"following {run} ended with {process.returncode}")
-
-    def run(self, noun: str, name: str, actor: str, plan: str, dataset: str | None) -> str:
-        """Start a run, wait for it, and return its id."""
-        words = [noun, "start", "--actor", f"@{actor}", "--plan", f"@{plan}"]
-        words += ["--dataset", dataset] if dataset else []
-        started = self.command(*words)
-        run = self.runs[name] = started["run"]
-        self.say(f"  {run}: {started['admission']['planned_slots']} trial slots")
-        self.follow(run, started["admission"]["planned_slots"])
-        state = self.command("run", "show", run)["state"]
-        if state != "completed":
-            raise StepError(f"{run} is {state}; see: practicum run show {run}")
-        return run
+    name: ClassVar[str] = "quickstart"
 
     def plan(self, name: str, **changes: Any) -> str:
         """A plan of the examples with this pass's seed, written into the folder of the pass."""
@@ -124,7 +47,7 @@ class Quickstart:
         plan |= {"seed": self.seed, **(SMOKE[name] if self.smoke else {}), **changes}
         if "lora" in plan:
             plan["lora"]["seed"] = self.seed
-        return self._write(f"plan-{name}.json", plan)
+        return self.write(f"plan-{name}.json", plan)
 
     def profile(self, name: str, model: str | None = None) -> str:
         """The baseline profile with another model, and nothing else changed."""
@@ -135,28 +58,13 @@ class Quickstart:
             return str(self.folder / "profiles" / f"{name}.json")
         profile = json.loads((folder / "baseline.json").read_text())
         profile["agent"]["model"] = model
-        return self._write(f"profiles/{name}.json", profile)
-
-    def last_checkpoint(self, run: str, start: str) -> str:
-        """The checkpoint of a run's last applied update; `start` where every batch was skipped,
-        because the policy is then still what the run started from."""
-        page = self.command("run", "checkpoints", run, "--limit", "500")
-        if not page["items"]:
-            self.say(f"  {run} changed nothing: every batch was skipped")
-            return start
-        return page["items"][-1]["id"]
+        return self.write(f"profiles/{name}.json", profile)
 
     def compare(self, baseline: str, candidate: str, capabilities: tuple[str, ...]) -> Any:
         words = ["run", "compare", self.runs[baseline], self.runs[candidate]]
         for capability in capabilities:
             words += ["--capability", capability]
         return self.command(*words)
-
-    def _write(self, name: str, value: Any) -> str:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(value, indent=2) + "\n")
-        return str(path)
 
 
 def main() -> int:
@@ -174,7 +82,7 @@ def main() -> int:
         return 1
     finally:
         if not arguments.keep:
-            subprocess.run([practicum(), "down", "--home", str(quick.home)], check=False)
+            quick.down()
     path = quick.home / "quickstart.json"
     path.write_text(json.dumps(report, indent=2) + "\n")
     print(table(report))
@@ -208,9 +116,7 @@ def pipeline(quick: Quickstart) -> dict[str, Any]:
     with quick.stage("trained", "evaluating the trained model on held-out tasks"):
         quick.run("run", "trained", quick.profile("trained", trained), evaluation, held_out)
     with quick.stage("verify", "verifying every run"):
-        for name, run in quick.runs.items():
-            quick.command("run", "verify", run)
-            quick.say(f"  {name} verified")
+        quick.verify()
     return report(quick, {"warm": warm, "trained": trained})
 
 
@@ -220,12 +126,7 @@ def prepare(quick: Quickstart) -> tuple[str, str]:
     quick.command("model", "pull", MODEL)
     scenario = str(EXAMPLES / "scenarios" / "shell-demos.json")
     quick.command("model", "pull", DEMONSTRATOR, "--scenario", scenario)
-    references: list[str] = []
-    for folder in ("shell-practice", "shell-held-out"):
-        reference = f"practicum-examples/{folder}@{tree_version(EXAMPLES / folder)}"
-        published = quick.command("dataset", "publish", str(EXAMPLES / folder), "--as", reference)
-        quick.say(f"  {reference} {published['digest']}")
-        references.append(reference)
+    references = [quick.publish(folder) for folder in ("shell-practice", "shell-held-out")]
     for name in ("baseline", "demonstrator"):
         valid = quick.command("profile", "validate", quick.profile(name))
         quick.say(f"  {valid['name']} {valid['digest']}")
@@ -311,25 +212,6 @@ def interval(value: dict[str, Any]) -> str:
     if value["low"] is None:
         return f"{value['estimate']:+.3f}"
     return f"{value['estimate']:+.3f} [{value['low']:+.3f}, {value['high']:+.3f}]"
-
-
-def brief(data: dict[str, Any]) -> str:
-    """The scalars of an event on one line."""
-    shown = {key: value for key, value in data.items() if isinstance(value, str | int | float)}
-    return " ".join(f"{key}={value}" for key, value in shown.items())
-
-
-def tree_version(folder: Path) -> str:
-    """A version name that changes with the folder's files."""
-    hasher = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        hasher.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
-    return f"v1-{hasher.hexdigest()[:12]}"
-
-
-def practicum() -> str:
-    """The console script beside this interpreter."""
-    return str(Path(sys.executable).parent / "practicum")
 
 
 def default_home() -> Path:

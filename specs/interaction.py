@@ -227,3 +227,13 @@ class Interaction:
     def exact(self) -> bool:
         """Whether the prompt extends its parent's prompt and output."""
         return self.intent.branch is None
+
+    @property
+    def span(self) -> str:
+        """`root`, `exact`, `branched(reason)` or `lost` (invariant 3)."""
+        if self.answer is None:
+            return "lost"
+        branch = self.intent.branch
+        if branch is BranchReason.ROOT:
+            return "root"
+        return "exact" if branch is None else f"branched({branch})"

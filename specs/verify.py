@@ -33,6 +33,8 @@ class VerifyReport(Contract):
     checks: tuple[Check, ...]
     interactions: int
     """Of counted trials."""
+    spans: dict[str, int] = Field(default_factory=dict[str, int])
+    """How many of them are `root`, `exact`, `branched(reason)` or `lost`."""
     logprobs_recomputed: int
     """Interactions whose log-probs compute derived again."""
     max_logprob_difference: float | None = None

@@ -15,7 +15,7 @@ from specs import evidence
 from specs.base import Contract
 from specs.eligibility import unfit
 from specs.errors import ErrorObject, NotFound
-from specs.interaction import BranchReason, Delivery, Interaction, SamplingUsed, Seal
+from specs.interaction import Delivery, Interaction, SamplingUsed, Seal
 from specs.records import Trial
 from tools.context import Context
 from tools.fields import Cursor, Input, Limit, RunRef
@@ -232,7 +232,7 @@ def _view(call: Interaction, request: Interactions, reason: str | None) -> Inter
         published=True,  # it was read by its digest from what the store verified
         eligible=reason is None,
         unfit=reason,
-        span=_span(call),
+        span=call.span,
         normalisations=intent.normalisations,
         parent=intent.parent,
         sampler=intent.sampler,
@@ -249,15 +249,6 @@ def _view(call: Interaction, request: Interactions, reason: str | None) -> Inter
         tokens=_tokens(call, request.token_limit) if request.tokens else None,
         request=json.loads(call.request) if request.request and call.request else None,
     )
-
-
-def _span(call: Interaction) -> str:
-    if call.answer is None:
-        return "lost"
-    branch = call.intent.branch
-    if branch is BranchReason.ROOT:
-        return "root"
-    return "exact" if branch is None else f"branched({branch})"
 
 
 def _tokens(call: Interaction, limit: int) -> Tokens:

@@ -28,6 +28,7 @@ def _text(report: VerifyReport) -> str:
             "run": report.run,
             "verdict": "every check holds" if report.ok else "VIOLATED",
             "interactions": report.interactions,
+            "spans": ", ".join(f"{count} {span}" for span, count in report.spans.items()) or None,
             "log-probs derived again": report.logprobs_recomputed,
             "largest difference": None
             if report.max_logprob_difference is None

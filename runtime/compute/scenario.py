@@ -7,7 +7,8 @@
      "asides": [{"when": "CRITICAL: Respond with TEXT ONLY", "text": "<summary>…</summary>"}]}
 
 `tokenizer` names a model whose tokenizer and family are played in, or a family (`qwen3`,
-`deepseek-v3.1`, …), whose own they then are.
+`deepseek-v3.1`, …), whose own they then are. `context_tokens` makes the window smaller, so that
+a harness has to compact.
 
 A reply that is a string is the exact text of an answer, markup and control tokens included,
 without the stop token. A reply with blocks is written in the family's own grammar: thinking,
@@ -89,6 +90,8 @@ class Scenario(Contract):
 
     schema_: Literal["practicum.scenario/v1"] = Field(alias="schema")
     tokenizer: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    context_tokens: Annotated[int, Field(ge=1)] | None = None
+    """The model's window, if it is to be smaller than the one of its tokenizer's model."""
     replies: dict[Name, list[str | Reply]]
     agents: dict[Name, list[Script]] = Field(default_factory=dict[str, list[Script]])
     asides: list[Reply] = Field(default_factory=list[Reply])

@@ -55,6 +55,7 @@ async def verify_snapshot(
         ok=not any(check.violated for check in checks),
         checks=checks,
         interactions=evidence.interactions,
+        spans=dict(sorted(evidence.spans.items())),
         logprobs_recomputed=logprobs.recomputed,
         max_logprob_difference=logprobs.largest,
     )

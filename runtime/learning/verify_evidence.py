@@ -1,5 +1,6 @@
 """Checks of sealed segments, frame by frame, and of log-probs against compute."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -52,6 +53,7 @@ class EvidenceChecks:
         )
     )
     interactions: int = 0
+    spans: Counter[str] = field(default_factory=Counter[str])
 
     def results(self) -> list[Finding]:
         return [self.objects, self.intents, self.chains, self.samplers]
@@ -82,6 +84,7 @@ class EvidenceChecks:
         self._look_at_order(trial, calls, refused)
         self._look_at_calls(trial, calls)
         self.interactions += len(calls)
+        self.spans.update(call.span for call in calls)
         return calls
 
     def _look_at_frames(self, trial: Trial, data: bytes) -> None:

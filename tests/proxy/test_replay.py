@@ -82,6 +82,30 @@ def test_arguments_are_compared_by_what_they_mean(
 @pytest.mark.parametrize(
     ("said", "echoed", "notes"),
     [
+        ("cd /app && ls", "ls", {Note.STRIPPED_FOLDER}),
+        ("cd '/my app' && ls && pwd", "ls && pwd", {Note.STRIPPED_FOLDER}),
+        ("cd /app && ls", "cd /app && ls", set[Note]()),
+        ("cd /app; rm a && ls", "ls", None),
+        ("ls && cd /app && pwd", "pwd", None),
+        ("cd /app && ls -a", "ls", None),
+    ],
+)
+def test_a_shell_command_may_lose_the_folder_that_its_shell_is_in(
+    said: str, echoed: str, notes: set[Note] | None
+) -> None:
+    """Claude Code shows its model the command without it; no other tool's text may change so."""
+    before, after = (
+        ToolUse("t", "Bash", {"command": said}),
+        ToolUse("t", "Bash", {"command": echoed}),
+    )
+    assert compare([before], [after], TOOLS) == notes
+    if said != echoed:
+        assert compare([use(command=said)], [use(command=echoed)], TOOLS) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "echoed", "notes"),
+    [
         ([Text(" a\n")], [Text("a")], {Note.TRIMMED_TEXT}),
         ([Text(" "), use()], [use()], {Note.TRIMMED_TEXT}),
         ([use(), Text("a")], [Text("a"), use()], {Note.MOVED_TEXT}),

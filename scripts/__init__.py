@@ -1,0 +1,1 @@
+"""Pipelines of `practicum` commands, each started by a target of the Makefile."""

@@ -1,0 +1,118 @@
+"""A long session of the real Claude Code in a trial, in the tokens and grammar of each family.
+
+A scripted model explores, runs tests, asks a sub-agent with tools of its own, meets an overload
+and a dropped connection, fills its window until the harness compacts, edits, and finishes. What
+is recorded of it is then derived again, counted and packed. It needs the pinned program in the
+tool folder, which npm installs once; where it cannot be had, these tests are skipped.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.client import OperatorClient
+from runtime.home import Home
+from runtime.learning.packing import pack
+from runtime.native import engines
+from specs import evidence
+from specs.errors import Unavailable
+from specs.interaction import Interaction
+from tests.e2e.support import Stack
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.sandbox,
+    pytest.mark.timeout(900),
+]
+
+NATIVE = Path(__file__).resolve().parents[2] / "examples" / "native"
+FAMILIES = ("qwen3", "deepseek-v3.1", "kimi-k2", "glm")
+MAIN, AUDITOR = 10, 3
+"""Answers of the main agent, the summary included, and of the sub-agent."""
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """A running stack with the task of the session, and a model cache of its own."""
+    try:
+        engines.install()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with (
+        tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        made = Stack(Path(name))
+        patch.setenv("PRACTICUM_MODELS", str(made.root / "models"))
+        up = made.run("up")
+        assert up.code == 0, up.err
+        made.json("dataset", "publish", str(NATIVE / "session-tasks"), "--as", "e2e/native@v1")
+        yield made
+        down = made.run("down")
+        assert down.code == 0, down.err
+        assert not made.processes()
+
+
+def play(stack: Stack, family: str) -> tuple[str, dict[str, Any]]:
+    """One trial of the session in a family; its run and trial."""
+    scenario = json.loads((NATIVE / "scenarios" / "session.json").read_text())
+    model = f"scripted/session-{family}"
+    file = stack.write("scenario.json", scenario | {"tokenizer": family})
+    stack.json("model", "pull", model, "--scenario", file.removeprefix("@"))
+    profile = json.loads((NATIVE / "profiles" / "session.json").read_text())
+    profile["agent"]["model"] = model
+    profile["agent"]["files"][1] = {
+        "path": ".claude/agents/auditor.md",
+        "content": (NATIVE / "profiles" / "auditor.md").read_text(),
+    }
+    started = stack.json(
+        *("run", "start", "--dataset", "e2e/native@v1"),
+        *("--actor", stack.write("actor.json", profile)),
+        *("--plan", f"@{NATIVE / 'plans' / 'evaluation.json'}"),
+    )
+    run = started["run"]
+    ended = stack.json("run", "wait", run, "--timeout", "12m", timeout=800)
+    assert ended["state"] == "completed"
+    (trial,) = stack.json("run", "trials", run)["items"]
+    return run, trial
+
+
+async def recorded(stack: Stack, trial: dict[str, Any]) -> tuple[list[Interaction], list[str]]:
+    """The calls of a trial out of its sealed evidence, and why others were refused."""
+    async with OperatorClient.at(Home(stack.home)) as gateway:
+        data = await gateway.object(trial["settled"]["seal"]["object"])
+    return evidence.interactions(data), [one.code for one in evidence.refusals(data)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_a_long_session_is_exact_between_compactions(
+    stack: Stack, family: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Invariants 1 to 3, from the binary's own calls."""
+    run, trial = play(stack, family)
+    logs = stack.run("run", "logs", run).out
+    assert trial["settled"]["outcome"] == "completed", logs[-4000:]
+    assert trial["assessment"]["reward"] == 1.0, logs[-4000:]
+    calls, refused = await recorded(stack, trial)
+    verified = stack.json("run", "verify", run)
+    record_property("spans", json.dumps(verified["spans"]))
+    assert verified["ok"] and verified["interactions"] == len(calls)
+    assert sorted(refused) == ["connection_dropped", "overloaded", "prompt_too_long"]
+    assert verified["spans"] == {"root": 2, "exact": 9, "branched(compacted)": 2}
+    assert len({call.intent.sampler for call in calls}) == 1
+    main = [call for call in calls if not call.intent.agent]
+    assert (len(main), len(calls) - len(main)) == (MAIN, AUDITOR)
+    assert_one_datum_between_compactions(main)
+
+
+def assert_one_datum_between_compactions(main: list[Interaction]) -> None:
+    """The history before the compaction, what asked for the summary, and what followed it."""
+    packed = pack(main)
+    assert [len(one.interactions) for one in packed] == [5, 1, 4]
+    sampled = sum(len(call.output) for call in main)
+    assert sum(one.trained_tokens for one in packed) == sampled
