@@ -33,6 +33,10 @@ class Note(StrEnum):
     """A value has the type that the tool's schema asks for."""
     STRIPPED_FOLDER = "stripped_folder"
     """A shell command lost the `cd FOLDER &&` that leads to where its shell is anyway."""
+    UNDOUBLED_ESCAPE = "undoubled_escape"
+    """A shell command has one backslash before a semicolon instead of two."""
+    TRIMMED_LINES = "trimmed_lines"
+    """Text that is written to a file lost the space at the end of its lines."""
     DROPPED_THINKING = "dropped_thinking"
     DROPPED_SIGNATURE = "dropped_signature"
     RETRIED_EMPTY_REPLY = "retried_empty_reply"
@@ -55,23 +59,43 @@ def compare(
             return None
         tool = tools.get(call.name)
         schema: JsonValue = dict(tool.schema) if tool is not None else None
-        if not _same_value(_in_folder(call, other, notes), dict(other.input), schema, notes):
+        if not _same_value(_as_shown(call, other, notes), dict(other.input), schema, notes):
             return None
     return frozenset(notes)
 
 
 _LED_BY_FOLDER = re.compile(r"""cd (?:"[^"]*"|'[^']*'|[^\s;&|<>"']+) && """)
+_LINE_END = re.compile(r"[^\S\r\n]+(?=[\r\n]|\Z)")
+_WRITTEN = {"Edit": "new_string", "Write": "content"}
 
 
-def _in_folder(call: ToolUse, other: ToolUse, notes: set[Note]) -> dict[str, JsonValue]:
-    """The arguments of a call, without the change of folder that Claude Code takes off."""
-    said, echoed = call.input.get("command"), other.input.get("command")
-    if call.name == "Bash" and isinstance(said, str) and isinstance(echoed, str):
-        led = _LED_BY_FOLDER.match(said)
-        if led is not None and said != echoed and said[led.end() :] == echoed:
-            notes.add(Note.STRIPPED_FOLDER)
-            return {**call.input, "command": echoed}
+def _as_shown(call: ToolUse, other: ToolUse, notes: set[Note]) -> dict[str, JsonValue]:
+    """The arguments of a call, with what Claude Code is known to change in texts of its tools."""
+    name = "command" if call.name == "Bash" else _WRITTEN.get(call.name, "")
+    said, echoed = call.input.get(name), other.input.get(name)
+    if isinstance(said, str) and isinstance(echoed, str) and said != echoed:
+        if call.name == "Bash":
+            found = _same_command(said, echoed)
+        else:
+            found = {Note.TRIMMED_LINES} if _LINE_END.sub("", said) == echoed else None
+        if found:
+            notes |= found
+            return {**call.input, name: echoed}
     return dict(call.input)
+
+
+def _same_command(said: str, echoed: str) -> set[Note] | None:
+    """What was done to a shell command; None if it is another one."""
+    led = _LED_BY_FOLDER.match(said)
+    whole = {said: set[Note]()}
+    if led is not None:
+        whole[said[led.end() :]] = {Note.STRIPPED_FOLDER}
+    for text, notes in whole.items():
+        if text == echoed:
+            return notes
+        if text.replace("\\\\;", "\\;") == echoed:
+            return notes | {Note.UNDOUBLED_ESCAPE}
+    return None
 
 
 def _texts(blocks: Sequence[Block]) -> list[tuple[str, int]]:

@@ -85,22 +85,45 @@ def test_arguments_are_compared_by_what_they_mean(
         ("cd /app && ls", "ls", {Note.STRIPPED_FOLDER}),
         ("cd '/my app' && ls && pwd", "ls && pwd", {Note.STRIPPED_FOLDER}),
         ("cd /app && ls", "cd /app && ls", set[Note]()),
+        ("find . -exec ls {} \\\\;", "find . -exec ls {} \\;", {Note.UNDOUBLED_ESCAPE}),
+        ("cd a && ls \\\\;", "ls \\;", {Note.STRIPPED_FOLDER, Note.UNDOUBLED_ESCAPE}),
         ("cd /app; rm a && ls", "ls", None),
         ("ls && cd /app && pwd", "pwd", None),
         ("cd /app && ls -a", "ls", None),
+        ("ls ", "ls", None),
     ],
 )
-def test_a_shell_command_may_lose_the_folder_that_its_shell_is_in(
+def test_of_a_shell_command_claude_code_shows_what_it_ran(
     said: str, echoed: str, notes: set[Note] | None
 ) -> None:
-    """Claude Code shows its model the command without it; no other tool's text may change so."""
-    before, after = (
-        ToolUse("t", "Bash", {"command": said}),
-        ToolUse("t", "Bash", {"command": echoed}),
-    )
+    """It leaves out a change to the folder that the shell is in; no other tool's text may."""
+    before, after = shell(said), shell(echoed)
     assert compare([before], [after], TOOLS) == notes
     if said != echoed:
         assert compare([use(command=said)], [use(command=echoed)], TOOLS) is None
+
+
+def shell(command: str) -> ToolUse:
+    return ToolUse("toolu_1", "Bash", {"command": command})
+
+
+@pytest.mark.parametrize(("name", "key"), [("Edit", "new_string"), ("Write", "content")])
+@pytest.mark.parametrize(
+    ("said", "echoed", "notes"),
+    [
+        ("a  \n\tb\t\n\n", "a\n\tb\n\n", {Note.TRIMMED_LINES}),
+        ("a \r\nb ", "a\r\nb", {Note.TRIMMED_LINES}),
+        ("a  \n", "a  \n", set[Note]()),
+        ("a\n\n", "a\n", None),
+        ("  a", "a", None),
+        ("a  \nb  \n", "a\nb  \n", None),
+    ],
+)
+def test_written_text_may_lose_the_space_at_the_end_of_its_lines(
+    name: str, key: str, said: str, echoed: str, notes: set[Note] | None
+) -> None:
+    before, after = (ToolUse("toolu_1", name, {key: text}) for text in (said, echoed))
+    assert compare([before], [after], {}) == notes
 
 
 @pytest.mark.parametrize(
