@@ -35,6 +35,9 @@ FAMILIES = ("qwen3", "deepseek-v3.1", "kimi-k2", "glm")
 MAIN, AUDITOR = 10, 3
 """Answers of the main agent, the summary included, and of the sub-agent."""
 
+CHANGED = {"defaulted_arguments", "stripped_folder", "trimmed_lines", "undoubled_escape"}
+"""What the program does to calls of this session before it shows them again."""
+
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
@@ -104,6 +107,7 @@ async def test_a_long_session_is_exact_between_compactions(
     assert verified["ok"] and verified["interactions"] == len(calls)
     assert sorted(refused) == ["connection_dropped", "overloaded", "prompt_too_long"]
     assert verified["spans"] == {"root": 2, "exact": 9, "branched(compacted)": 2}
+    assert CHANGED <= {note for call in calls for note in call.intent.normalisations}
     assert len({call.intent.sampler for call in calls}) == 1
     main = [call for call in calls if not call.intent.agent]
     assert (len(main), len(calls) - len(main)) == (MAIN, AUDITOR)
