@@ -252,7 +252,9 @@ def _chat_messages(message: Message) -> list[JsonValue]:
         if isinstance(block, ToolUse)
     ]
     said: Object = {"role": "assistant", "content": texts or None}
-    return [said | {"tool_calls": calls} if calls else said]
+    if calls:
+        said["tool_calls"] = calls
+    return [said]
 
 
 def _message(message: Message) -> Object:
@@ -282,11 +284,11 @@ def _short(call: str) -> str:
 def _called(name: str, arguments: str) -> Block:
     """A call; what cannot be read as one stays text and is never executed."""
     try:
-        value = json.loads(arguments) if arguments.strip() else {}
+        value = cast(JsonValue, json.loads(arguments)) if arguments.strip() else {}
     except (ValueError, RecursionError):
-        value = None
+        value = arguments
     if isinstance(value, dict):
-        return ToolUse("", name, cast(Object, value))
+        return ToolUse("", name, value)
     return Text(f"{name}({arguments})")
 
 

@@ -69,13 +69,12 @@ class Settings(Contract):
 
     def arguments(self, part: str) -> list[str]:
         """Command line of a part for what is set."""
+        chosen: list[str] = []
         if part == "worker":
-            lease = self.worker.lease_sec
-            chosen = [] if lease is None else ["--lease", str(lease)]
+            if self.worker.lease_sec is not None:
+                chosen += ["--lease", str(self.worker.lease_sec)]
             for tool in self.worker.tools:
                 chosen += ["--tool", tool.source, tool.target, tool.version]
-            return chosen
-        chosen = []
         if part == "compute" and self.compute.threads is not None:
             chosen += ["--threads", str(self.compute.threads)]
         if part in ("compute", "proxy"):

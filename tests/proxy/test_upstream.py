@@ -157,17 +157,17 @@ async def test_a_conversation_with_tools_keeps_text_and_counts_tokens(
     assert KEY not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("reply", "status", "says", "state"),
-    [
-        ((429, {}), 529, "busy", CallState.REFUSED),
-        ((503, {}), 529, "busy", CallState.REFUSED),
-        ((401, {"error": KEY}), 500, "JUDGE_KEY", CallState.REFUSED),
-        ((400, {"error": f"no such thing, {KEY}"}), 400, "no such thing", CallState.REFUSED),
-        ((400, {"error": "maximum context length is 9"}), 400, "prompt is too long", None),
-        ((200, {"choices": []}), 500, "IndexError", CallState.LOST),
-    ],
-)
+REFUSALS: list[Any] = [
+    ((429, {}), 529, "busy", CallState.REFUSED),
+    ((503, {}), 529, "busy", CallState.REFUSED),
+    ((401, {"error": KEY}), 500, "JUDGE_KEY", CallState.REFUSED),
+    ((400, {"error": f"no such thing, {KEY}"}), 400, "no such thing", CallState.REFUSED),
+    ((400, {"error": "maximum context length is 9"}), 400, "prompt is too long", None),
+    ((200, {"choices": []}), 500, "IndexError", CallState.LOST),
+]
+
+
+@pytest.mark.parametrize(("reply", "status", "says", "state"), REFUSALS)
 async def test_what_an_upstream_refuses_is_told_without_the_key(
     short_dir: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -138,11 +138,11 @@ def unsupported(kind: str, field: str) -> InvalidInput:
 def arguments(text: str, notes: set[str]) -> dict[str, JsonValue]:
     """The arguments of a call. Ours are JSON objects; a foreign model's may be anything."""
     try:
-        value = json.loads(text) if text.strip() else {}
+        value = cast(JsonValue, json.loads(text)) if text.strip() else {}
     except (ValueError, RecursionError):
-        value = None
+        value = text
     if isinstance(value, dict):
-        return cast(dict[str, JsonValue], value)
+        return value
     notes.add("unparsed:arguments")
     return {UNPARSED: text}
 

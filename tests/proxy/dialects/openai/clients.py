@@ -18,7 +18,7 @@ FUNCTION: dict[str, Any] = {
 }
 
 
-def client_of(stack: World, claims: Mapping[str, Any], **options: Any) -> openai.AsyncOpenAI:
+def client_of(stack: World, claims: Mapping[str, Any], max_retries: int = 2) -> openai.AsyncOpenAI:
     """A client with a trial's token; nothing of it comes from the environment."""
     http = httpx2.AsyncClient(
         transport=httpx2.AsyncHTTPTransport(uds=stack.socket), trust_env=False, timeout=30
@@ -27,7 +27,7 @@ def client_of(stack: World, claims: Mapping[str, Any], **options: Any) -> openai
         api_key=stack.gateway.token(claims),
         base_url="http://proxy/v1",
         http_client=http,
-        **{"max_retries": 2, **options},
+        max_retries=max_retries,
     )
 
 

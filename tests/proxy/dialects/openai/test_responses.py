@@ -11,7 +11,6 @@ from proxy.dialects import RESPONSES
 from proxy.dialects.base import Head, Whole
 from runtime.formats.families import TextDelta, ThinkingDelta
 from specs.errors import Internal, InvalidInput
-from specs.interaction import Answer
 from tests.proxy.dialects.openai.clients import FUNCTION, calls_of, client_of, responses
 from tests.proxy.test_history import call
 from tests.proxy.world import Dice, ids_text, user, world
@@ -171,7 +170,7 @@ async def test_reasoning_streams_to_the_same_response_wherever_it_is_cut(
         {"type": "text", "text": "yes"},
         {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}},
     ]
-    answer = Answer(**{**record.answer.model_dump(), "content": blocks})
+    answer = record.answer.model_copy(update={"content": blocks})
     whole, head = Whole(answer, 7), Head(record.intent, "tiny")
     deltas = [*(ThinkingDelta(0, one) for one in "hmm"), *(TextDelta(1, one) for one in "yes")]
     events = RESPONSES.events(head)
