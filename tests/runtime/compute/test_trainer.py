@@ -91,10 +91,10 @@ def double(model: Llama) -> Llama:
             layer,
             norm_1=layer.norm_1.double(),
             norm_2=layer.norm_2.double(),
-            **{
-                name: Linear(getattr(layer, name).weight.double())
-                for name in ("qkv", "o", "gate_up", "down")
-            },
+            qkv=Linear(layer.qkv.weight.double()),
+            o=Linear(layer.o.weight.double()),
+            gate_up=Linear(layer.gate_up.weight.double()),
+            down=Linear(layer.down.weight.double()),
         )
         for layer in model.layers
     ]
