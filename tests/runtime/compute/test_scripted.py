@@ -110,6 +110,12 @@ async def said(compute: Compute, model: SamplerSpec, **context: Any) -> str:
     )
 
 
+async def test_a_scenario_may_make_the_window_smaller_and_never_larger(compute: Compute) -> None:
+    for asked, given in ((16_384, 16_384), (1 << 30, 131_072), (None, 131_072)):
+        model = register("window", context_tokens=asked)
+        assert (await compute.model(model.base_model)).context_tokens == given
+
+
 async def test_a_reply_in_blocks_is_written_in_the_grammar_of_its_family(compute: Compute) -> None:
     call = {"name": "Bash", "input": {"command": "ls"}}
     reply = {"thinking": "Look.", "text": "I look.", "calls": [call]}
