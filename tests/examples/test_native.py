@@ -27,7 +27,7 @@ def test_the_teacher_looks_and_then_does_what_the_solution_does() -> None:
         commands = [call["calls"][0]["input"]["command"] for call in calls]
         solution = (task / "solution" / "solve.sh").read_text().splitlines()[3:]
         assert commands[-len(solution) :] == solution
-        assert (len(commands), last) == (2, "Done.")
+        assert (len(commands), last) == (2, {"text": "Done."})
 
 
 def test_the_learner_differs_from_the_teacher_in_its_model_alone() -> None:
