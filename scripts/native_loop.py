@@ -68,7 +68,7 @@ class NativeLoop(Pipeline):
         pages = [
             self.command("run", "interactions", run, "--trial", trial["id"], "--limit", "500")
             for trial in trials
-            if trial["settled"]["seal"]["object"] is not None
+            if (trial["settled"]["seal"] or {}).get("object") is not None
         ]
         return [[call["span"] for call in page["items"]] for page in pages]
 

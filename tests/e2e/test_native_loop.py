@@ -41,6 +41,6 @@ def test_every_stage_of_the_loop_runs_and_verifies(monkeypatch: pytest.MonkeyPat
         )
         assert done.returncode == 0, done.stdout + done.stderr
         report = json.loads((stack.home / "native-loop.json").read_text())
-        assert report["attempts"] == 3 and report["spans"]["root"] >= 3
+        assert report["attempts"] == 3 and sum(report["spans"].values()) >= 3
         assert set(report["runs"]) == {"demonstrations", "supervised", "training", "evaluation"}
         assert not stack.processes()
