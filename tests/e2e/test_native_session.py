@@ -8,7 +8,7 @@ tool folder, which npm installs once; where it cannot be had, these tests are sk
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 NATIVE = Path(__file__).resolve().parents[2] / "examples" / "native"
-FAMILIES = ("qwen3", "deepseek-v3.1", "kimi-k2", "glm")
+FAMILIES = ("qwen3", "deepseek-v3.1", "kimi-k2", "glm", "gpt-oss")
 MAIN, AUDITOR = 10, 3
 """Answers of the main agent, the summary included, and of the sub-agent."""
 
@@ -93,9 +93,7 @@ async def recorded(stack: Stack, trial: dict[str, Any]) -> tuple[list[Interactio
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_a_long_session_is_exact_between_compactions(
-    stack: Stack, family: str, record_property: Callable[[str, object], None]
-) -> None:
+async def test_a_long_session_is_exact_between_compactions(stack: Stack, family: str) -> None:
     """Invariants 1 to 3, from the binary's own calls."""
     run, trial = play(stack, family)
     logs = stack.run("run", "logs", run).out
@@ -103,11 +101,10 @@ async def test_a_long_session_is_exact_between_compactions(
     assert trial["assessment"]["reward"] == 1.0, logs[-4000:]
     calls, refused = await recorded(stack, trial)
     verified = stack.json("run", "verify", run)
-    record_property("spans", json.dumps(verified["spans"]))
     assert verified["ok"] and verified["interactions"] == len(calls)
     assert sorted(refused) == ["connection_dropped", "overloaded", "prompt_too_long"]
     assert verified["spans"] == {"root": 2, "exact": 9, "branched(compacted)": 2}
-    assert CHANGED <= {note for call in calls for note in call.intent.normalisations}
+    assert {note for call in calls for note in call.intent.normalisations} >= CHANGED
     assert len({call.intent.sampler for call in calls}) == 1
     main = [call for call in calls if not call.intent.agent]
     assert (len(main), len(calls) - len(main)) == (MAIN, AUDITOR)
