@@ -11,6 +11,7 @@ import pytest
 
 from runtime.client import OperatorClient, WorkerClient
 from runtime.home import Home
+from runtime.storage.schema import HEAD
 from specs.errors import ErrorCode, Forbidden, Internal, InvalidInput, NotFound, Unavailable
 from specs.ids import Prefix, new_id
 from specs.worker_api import ClaimRequest
@@ -75,14 +76,14 @@ async def test_the_client_waits_for_a_gateway_that_is_starting(home: Home) -> No
         async with stage.running(home):
             while not found:  # noqa: ASYNC110 - the gateway must outlive the question
                 await anyio.sleep(0.01)
-    assert found == ["0001"]
+    assert found == [HEAD]
 
 
 async def test_only_harmless_requests_are_repeated_after_a_lost_connection(
     short_dir: Path,
 ) -> None:
     path = short_dir / "s.sock"
-    health = b'{"service":"gateway","version":"1","database":"0001","runs":{}}'
+    health = b'{"service":"gateway","version":"1","database":"%s","runs":{}}' % HEAD.encode()
     async with (
         answering(path, b"", b"", response(200, health)) as seen,
         OperatorClient.connect(path, "k", patience=10) as client,

@@ -29,7 +29,8 @@ async def running(op: Operator, run: str, marker: str, count: int) -> None:
 
 async def test_an_evaluation_goes_from_queued_to_completed(op: Operator, tasks: Bench) -> None:
     reward = "[ -s /app/report.md ] && echo 1 > /logs/verifier/reward.txt"
-    dataset = await op.publish(tasks.task("one", reward), tasks.task("two", reward))
+    one, two = (tasks.task(name, reward, agent=120) for name in ("one", "two"))
+    dataset = await op.publish(one, two)  # the first call waits until compute has started
     actor = calling_profile()
     actor["agent"]["args"] = ["bash", "-c", "python3 /opt/agent.py | tee report.md"]
     actor["agent"]["outputs"] = [{"path": "report.md"}]
