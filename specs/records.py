@@ -225,6 +225,8 @@ class Checkpoint(Contract):
     """The checkpoint that the run started from."""
     created_at: str
     final: bool = False
+    """Saved after the plan's last batch. Where that batch was skipped, no checkpoint of the run
+    is final, and the last one saved holds what the run ended with."""
 
 
 class LogPiece(Contract):
