@@ -41,12 +41,7 @@ class NativeLoop(Pipeline):
     name: ClassVar[str] = "native-loop"
 
     def plan(self, name: str, **changes: Any) -> str:
-        """A plan of the examples with this pass's seed, written into the folder of the pass."""
-        plan = json.loads((NATIVE / "plans" / f"{name}.json").read_text())
-        plan |= {"seed": self.seed, **(SMOKE[name] if self.smoke else {}), **changes}
-        if "lora" in plan:
-            plan["lora"]["seed"] = self.seed
-        return self.write(f"plan-{name}.json", plan)
+        return self.planned(NATIVE / "plans" / f"{name}.json", SMOKE[name], changes)
 
     def learner(self, name: str, model: str) -> str:
         """The learner's profile with another model, and nothing else changed."""

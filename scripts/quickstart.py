@@ -42,12 +42,7 @@ class Quickstart(Pipeline):
     name: ClassVar[str] = "quickstart"
 
     def plan(self, name: str, **changes: Any) -> str:
-        """A plan of the examples with this pass's seed, written into the folder of the pass."""
-        plan = json.loads((EXAMPLES / "plans" / f"{name}.json").read_text())
-        plan |= {"seed": self.seed, **(SMOKE[name] if self.smoke else {}), **changes}
-        if "lora" in plan:
-            plan["lora"]["seed"] = self.seed
-        return self.write(f"plan-{name}.json", plan)
+        return self.planned(EXAMPLES / "plans" / f"{name}.json", SMOKE[name], changes)
 
     def profile(self, name: str, model: str | None = None) -> str:
         """The baseline profile with another model, and nothing else changed."""

@@ -123,6 +123,14 @@ class Pipeline:
             self.command("run", "verify", run)
             self.say(f"  {name} verified")
 
+    def planned(self, source: Path, smoke: dict[str, Any], changes: dict[str, Any]) -> str:
+        """A plan of the examples with this pass's seed, written into the folder of the pass."""
+        plan = json.loads(source.read_text())
+        plan |= {"seed": self.seed, **(smoke if self.smoke else {}), **changes}
+        if "lora" in plan:
+            plan["lora"]["seed"] = self.seed
+        return self.write(f"plan-{source.stem}.json", plan)
+
     def write(self, name: str, value: Any) -> str:
         """Keep a plan or profile of this pass; its path."""
         path = self.folder / name
