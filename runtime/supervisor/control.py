@@ -101,18 +101,19 @@ def up(
 
 
 def down(home: Home, *, timeout: float = DOWN_TIMEOUT_SEC) -> bool:
-    """Stop the stack and wait for it; False when none was running.
+    """Stop the stack and wait until its supervisor has gone; False when none was running.
 
     Raises:
         Unavailable: it did not stop in time.
     """
     deadline = time.monotonic() + timeout
-    told: int | None = None
-    while is_locked(home):
+    told: StackState | None = None
+    while is_locked(home) or (told is not None and lives(told.pid, told.ticks)):
         state = read_state(home)
-        if state is not None and state.pid != told and lives(state.pid, state.ticks):
+        unaware = state is not None and (told is None or state.pid != told.pid)
+        if state is not None and unaware and lives(state.pid, state.ticks):
             os.kill(state.pid, signal.SIGTERM)
-            told = state.pid
+            told = state
         if time.monotonic() > deadline:
             raise _failed(home, "supervisor", home.logs / "supervisor.log", "does not stop")
         time.sleep(0.02)
