@@ -7,6 +7,7 @@ continued by the command that its state names.
 
 import os
 import random
+import re
 import shlex
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from runtime.supervisor.state import lives
 from tests.e2e.support import Stack, profile
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(2400)]
@@ -61,9 +63,14 @@ def _counts(stack: Stack, run: str) -> dict[str, Any]:
     }
 
 
-def _cgroups() -> set[str]:
-    """Every cgroup of a sandbox on this machine, whoever made it."""
-    return {str(path) for path in Path("/sys/fs/cgroup").glob("*/*practicum*")}
+def _orphaned_cgroups() -> set[str]:
+    """Cgroups of sandboxes on this machine whose worker, named by pid and start, is dead."""
+    found: set[str] = set()
+    for path in Path("/sys/fs/cgroup").glob("*/practicum-*"):
+        owner = re.fullmatch(r"practicum-\d+-(\d+)-(\d+)-\w+", path.name)
+        if owner is None or not lives(int(owner[1]), int(owner[2])):
+            found.add(str(path))
+    return found
 
 
 def _leftovers(stack: Stack) -> list[str]:
@@ -79,7 +86,7 @@ def _leftovers(stack: Stack) -> list[str]:
 def test_a_killed_training_run_completes_with_the_counts_of_an_uninterrupted_one(
     stack: Stack,
 ) -> None:
-    others = _cgroups()
+    others = _orphaned_cgroups()
     began = time.monotonic()
     reference = _start(stack)
     assert _wait(stack, reference)["state"] == "completed"
@@ -102,5 +109,5 @@ def test_a_killed_training_run_completes_with_the_counts_of_an_uninterrupted_one
     assert stack.run("down").code == 0
     assert not stack.processes()
     assert not _leftovers(stack)
-    assert not _cgroups() - others
+    assert not _orphaned_cgroups() - others
     assert stack.run("up").code == 0
