@@ -1,9 +1,7 @@
 """Answers of the Messages API: whole messages, and the same as server-sent events.
 
 Events keep the order that strict clients ask for: `message_start` with the real prompt count,
-each block whole before the next, `message_delta`, `message_stop`; `ping` while sampling. What
-`delta` sends is a prefix of the durable answer's blocks, and `end` sends exactly the rest, so
-that the events concatenate to the message wherever the stream was cut into pieces.
+each block whole before the next, `message_delta`, `message_stop`; `ping` while sampling.
 
 A call that fails before content is an `error` event, which harnesses repeat; after content
 they take one as final, so the connection is cut instead, which makes them ask once more.
@@ -11,17 +9,15 @@ they take one as final, so the connection is cut instead, which makes them ask o
 
 import json
 from collections.abc import Iterator
-from typing import cast
+from typing import cast, override
 
 from pydantic import JsonValue
 
 from proxy.dialects.anthropic.errors import error_body
 from proxy.dialects.base import Head, Whole, signature
-from runtime.formats.families import Delta, TextDelta
-from specs.errors import ErrorObject, Internal, PracticumError
+from proxy.dialects.blocks import Block, BlockEvents
+from specs.errors import PracticumError
 from specs.interaction import LimitedBy
-
-type Block = dict[str, JsonValue]
 
 
 def message(head: Head, whole: Whole | None) -> dict[str, JsonValue]:
@@ -60,85 +56,50 @@ def stop_reason(head: Head, whole: Whole) -> str:
     return "tool_use" if called or unread else "end_turn"
 
 
-class MessageEvents:
+class MessageEvents(BlockEvents):
     """Implements `Events`."""
 
-    def __init__(self, head: Head) -> None:
-        self._head = head
-        self._shown: list[tuple[str, list[str]]] = []
-        """Kind and text of each block that has begun; the last one is open."""
-
     def begin(self) -> bytes:
-        return _event("message_start", message=message(self._head, None)) + self.ping()
+        return _event("message_start", message=message(self.head, None)) + self.ping()
 
     def ping(self) -> bytes:
         return _event("ping")
 
-    def delta(self, delta: Delta) -> bytes:
-        """More of a text or thinking block. Beyond a tool call nothing leaves before the end."""
-        if delta.block > len(self._shown):
-            return b""
-        kind = "text" if isinstance(delta, TextDelta) else "thinking"
-        data = b""
-        if delta.block == len(self._shown):
-            if self._shown:
-                data += self._close(delta.block - 1)
-            self._shown.append((kind, []))
-            data += _begin(delta.block, kind)
-        self._shown[-1][1].append(delta.text)
-        return data + _more(delta.block, kind, delta.text)
-
     def end(self, whole: Whole) -> bytes:
-        content = [cast(Block, block) for block in whole.answer.content]
-        parts = [self._rest(index, block) for index, block in enumerate(content)]
-        if len(self._shown) > len(content):
-            raise self._other_text()
-        parts.append(
-            _event(
-                "message_delta",
-                delta={
-                    "stop_reason": stop_reason(self._head, whole),
-                    "stop_sequence": whole.answer.stop_sequence,
-                },
-                usage={"output_tokens": whole.output_tokens},
-            )
+        last = _event(
+            "message_delta",
+            delta={
+                "stop_reason": stop_reason(self.head, whole),
+                "stop_sequence": whole.answer.stop_sequence,
+            },
+            usage={"output_tokens": whole.output_tokens},
         )
-        return b"".join(parts) + _event("message_stop")
+        return self.rest(whole.answer.content) + last + _event("message_stop")
 
     def fail(self, error: PracticumError, request_id: str) -> bytes | None:
-        if self._shown:
+        if self.begun:
             return None
         body = error_body(error, request_id)[1]
         return _event("error", error=body["error"], request_id=request_id)
 
-    def _rest(self, index: int, block: Block) -> bytes:
-        """What of a block was not sent yet."""
-        if index >= len(self._shown):
-            return b"".join(_block(index, block))
-        kind, texts = self._shown[index]
-        text, last = "".join(texts), index == len(self._shown) - 1
-        final = block.get(kind)
-        if block["type"] != kind or not isinstance(final, str) or not final.startswith(text):
-            raise self._other_text()
-        rest = final[len(text) :]
-        if not last:
-            if rest:
-                raise self._other_text()
-            return b""
-        return (_more(index, kind, rest) if rest else b"") + self._close(index)
+    @override
+    def open(self, index: int, kind: str) -> bytes:
+        return _begin(index, kind)
 
-    def _close(self, index: int) -> bytes:
+    @override
+    def more(self, index: int, kind: str, text: str) -> bytes:
+        return _more(index, kind, text)
+
+    @override
+    def close(self, index: int, kind: str, text: str) -> bytes:
         data = b""
-        if self._shown[index][0] == "thinking":
-            data = _signed(index, signature(self._head.intent.interaction, index))
+        if kind == "thinking":
+            data = _signed(index, signature(self.head.intent.interaction, index))
         return data + _event("content_block_stop", index=index)
 
-    def _other_text(self) -> Internal:
-        return Internal(
-            "What was streamed is not the beginning of the answer.",
-            object=ErrorObject(type="interaction", id=self._head.intent.interaction),
-            next="Report the model family: its reader changed its mind.",
-        )
+    @override
+    def whole(self, index: int, block: Block) -> bytes:
+        return b"".join(_block(index, block))
 
 
 def _block(index: int, block: Block) -> Iterator[bytes]:

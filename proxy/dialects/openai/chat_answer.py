@@ -16,10 +16,11 @@ from typing import cast
 from pydantic import JsonValue
 
 from proxy.dialects.base import Head, Scored, Whole
+from proxy.dialects.blocks import other_text
 from proxy.dialects.openai.content import serialised
 from proxy.dialects.openai.errors import error_body
 from runtime.formats.families import Delta, TextDelta
-from specs.errors import ErrorObject, Internal, PracticumError
+from specs.errors import PracticumError
 
 type Object = dict[str, JsonValue]
 
@@ -145,7 +146,7 @@ class ChatChunks:
         for kind, shown in reversed(self._shown.items()):  # reasoning comes before what it led to
             final = joined(whole, kind)
             if not final.startswith(shown):
-                raise self._other_text()
+                raise other_text(self._head)
             if rest := final[len(shown) :]:
                 data += self._chunk({_FIELDS[kind]: rest})
         calls = tool_calls(whole)
@@ -172,13 +173,6 @@ class ChatChunks:
         if self._usage:
             body["usage"] = None
         return _event({**_frame(self._head, "chat.completion.chunk"), **body})
-
-    def _other_text(self) -> Internal:
-        return Internal(
-            "What was streamed is not the beginning of the answer.",
-            object=ErrorObject(type="interaction", id=self._head.intent.interaction),
-            next="Report the model family: its reader changed its mind.",
-        )
 
 
 def _event(value: Object) -> bytes:

@@ -2,27 +2,24 @@
 
 Each block of an answer is an output item of its own: thinking is reasoning, text a message, a
 call a function call. Events keep the order that the official clients accumulate by: an item is
-added, its part is added, its deltas, all of it once more as done. What `delta` sends is a
-prefix of the durable answer's items; the end of the last item, calls and the response itself
-leave only once the answer is durable.
+added, its part is added, its deltas, all of it once more as done.
 
 A call that fails before content is `response.failed`; after content the connection is cut.
 """
 
 import json
-from typing import cast
+from typing import cast, override
 
 from pydantic import JsonValue
 
 from proxy.dialects.base import Head, Whole, signature
+from proxy.dialects.blocks import Block as Object
+from proxy.dialects.blocks import BlockEvents
 from proxy.dialects.openai.chat_answer import created
 from proxy.dialects.openai.content import serialised
 from proxy.dialects.openai.errors import TOO_LONG, error_body
 from proxy.dialects.openai.responses_request import REASONING
-from runtime.formats.families import Delta, TextDelta
-from specs.errors import ErrorObject, Internal, PracticumError
-
-type Object = dict[str, JsonValue]
+from specs.errors import PracticumError
 
 _PARTS = {"text": "output_text", "thinking": "reasoning_text"}
 
@@ -104,17 +101,15 @@ def _part(block: Object) -> Object:
     return part if kind == "thinking" else {**part, "annotations": [], "logprobs": []}
 
 
-class ResponseEvents:
+class ResponseEvents(BlockEvents):
     """Implements `Events`."""
 
     def __init__(self, head: Head) -> None:
-        self._head = head
-        self._shown: list[tuple[str, list[str]]] = []
-        """Kind and text of each block that has begun; the last one is open."""
+        super().__init__(head)
         self._number = 0
 
     def begin(self) -> bytes:
-        value = response(self._head, None)
+        value = response(self.head, None)
         return self._event("response.created", response=value) + self._event(
             "response.in_progress", response=value
         )
@@ -122,65 +117,32 @@ class ResponseEvents:
     def ping(self) -> bytes:
         return b": ping\n\n"
 
-    def delta(self, delta: Delta) -> bytes:
-        """More of a message or of reasoning. Beyond a call nothing leaves before the end."""
-        if delta.block > len(self._shown):
-            return b""
-        kind = "text" if isinstance(delta, TextDelta) else "thinking"
-        data = b""
-        if delta.block == len(self._shown):
-            if self._shown:
-                data += self._close(delta.block - 1)
-            self._shown.append((kind, []))
-            data += self._open(delta.block, kind)
-        self._shown[-1][1].append(delta.text)
-        return data + self._more(delta.block, kind, delta.text)
-
     def end(self, whole: Whole) -> bytes:
-        blocks = [cast(Object, block) for block in whole.answer.content]
-        if len(self._shown) > len(blocks):
-            raise self._other_text()
-        data = b"".join(self._rest(index, block) for index, block in enumerate(blocks))
-        value = response(self._head, whole)
+        data = self.rest(whole.answer.content)
+        value = response(self.head, whole)
         return data + self._event(f"response.{value['status']}", response=value)
 
     def fail(self, error: PracticumError, request_id: str) -> bytes | None:
         del request_id
-        if self._shown:
+        if self.begun:
             return None
         body = error_body(error)
         code = TOO_LONG if body["code"] == TOO_LONG else "server_error"
-        value = response(self._head, None, status="failed")
+        value = response(self.head, None, status="failed")
         value["error"] = {"code": code, "message": body["message"]}
         return self._event("response.failed", response=value)
 
-    def _rest(self, index: int, block: Object) -> bytes:
-        """What of a block was not sent yet."""
-        if index >= len(self._shown):
-            return (
-                self._call(index, block) if block["type"] == "tool_use" else self._all(index, block)
-            )
-        kind, texts = self._shown[index]
-        text, last = "".join(texts), index == len(self._shown) - 1
-        final = block.get(kind)
-        if block["type"] != kind or not isinstance(final, str) or not final.startswith(text):
-            raise self._other_text()
-        rest = final[len(text) :]
-        if not last:
-            if rest:
-                raise self._other_text()
-            return b""
-        texts.append(rest)
-        return (self._more(index, kind, rest) if rest else b"") + self._close(index)
-
-    def _all(self, index: int, block: Object) -> bytes:
+    @override
+    def whole(self, index: int, block: Object) -> bytes:
+        if block["type"] == "tool_use":
+            return self._call(index, block)
         kind = cast(str, block["type"])
         text = cast(str, block[kind])
-        return self._open(index, kind) + self._more(index, kind, text) + self._done(index, block)
+        return self.open(index, kind) + self.more(index, kind, text) + self._done(index, block)
 
     def _call(self, index: int, block: Object) -> bytes:
-        added = _item(self._head, index, block, "in_progress")
-        item = _item(self._head, index, block, "completed")
+        added = _item(self.head, index, block, "in_progress")
+        item = _item(self.head, index, block, "completed")
         where: Object = {"item_id": item["id"], "output_index": index}
         arguments = item["arguments"]
         name = "response.function_call_arguments"
@@ -193,29 +155,31 @@ class ResponseEvents:
             )
         )
 
-    def _open(self, index: int, kind: str) -> bytes:
+    @override
+    def open(self, index: int, kind: str) -> bytes:
         block: Object = {"type": kind, kind: ""}
-        item = _item(self._head, index, block, "in_progress")
+        item = _item(self.head, index, block, "in_progress")
         return self._event(
             "response.output_item.added", output_index=index, item=item
         ) + self._event(
             "response.content_part.added", **self._where(index, kind), part=_part(block)
         )
 
-    def _more(self, index: int, kind: str, text: str) -> bytes:
+    @override
+    def more(self, index: int, kind: str, text: str) -> bytes:
         fields: Object = {"logprobs": []} if kind == "text" else {}
         name = f"response.{_PARTS[kind]}.delta"
         return self._event(name, **self._where(index, kind), delta=text, **fields)
 
-    def _close(self, index: int) -> bytes:
-        kind, texts = self._shown[index]
-        return self._done(index, {"type": kind, kind: "".join(texts)})
+    @override
+    def close(self, index: int, kind: str, text: str) -> bytes:
+        return self._done(index, {"type": kind, kind: text})
 
     def _done(self, index: int, block: Object) -> bytes:
         kind = cast(str, block["type"])
         fields: Object = {"logprobs": []} if kind == "text" else {}
         where = self._where(index, kind)
-        item = _item(self._head, index, block, "completed")
+        item = _item(self.head, index, block, "completed")
         return b"".join(
             (
                 self._event(f"response.{_PARTS[kind]}.done", **where, text=block[kind], **fields),
@@ -225,7 +189,7 @@ class ResponseEvents:
         )
 
     def _where(self, index: int, kind: str) -> Object:
-        item = _item(self._head, index, {"type": kind, kind: ""}, "in_progress")
+        item = _item(self.head, index, {"type": kind, kind: ""}, "in_progress")
         return {"item_id": item["id"], "output_index": index, "content_index": 0}
 
     def _event(self, name: str, /, **fields: JsonValue) -> bytes:
@@ -233,10 +197,3 @@ class ResponseEvents:
         self._number += 1
         data = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return f"event: {name}\ndata: {data}\n\n".encode()
-
-    def _other_text(self) -> Internal:
-        return Internal(
-            "What was streamed is not the beginning of the answer.",
-            object=ErrorObject(type="interaction", id=self._head.intent.interaction),
-            next="Report the model family: its reader changed its mind.",
-        )
