@@ -12,8 +12,9 @@ is the open turn followed by what the model would have written. Rendered system 
 they were sent.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, override
 
 from runtime.formats.codec import Codec, Mark, Piece
 from runtime.formats.conversation import (
@@ -78,7 +79,7 @@ class Family(Protocol):
         ...
 
 
-class Template:
+class Template(ABC):
     """A family of turns; what a subclass must say is listed first.
 
     Args:
@@ -97,37 +98,25 @@ class Template:
         self.codec = codec
         self.grammar = self.make_grammar(codec)
 
+    @abstractmethod
     def make_grammar(self, codec: Codec) -> Grammar:
         """The markup of an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def opening(self, system: Sequence[str], tools: Sequence[Tool]) -> list[Piece]:
         """What comes before the first turn."""
-        raise NotImplementedError
 
+    @abstractmethod
     def generation(self, before: Message | None) -> list[Piece]:
         """The open turn that the model continues; `before` is the turn before it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def said(self, blocks: Sequence[Block]) -> list[Piece]:
         """What the model writes in the open turn to say `blocks`, without a stop."""
-        raise NotImplementedError
 
-    def user(self, text: str) -> list[Piece]:
-        """A turn of the user."""
-        raise NotImplementedError
-
-    def system(self, text: str) -> list[Piece]:
-        """A system turn between turns."""
-        raise NotImplementedError
-
-    def results(self, results: Sequence[tuple[ToolResult, ToolUse | None]]) -> list[Piece]:
-        """Neighbouring results, each with its call if the conversation has it."""
-        raise NotImplementedError
-
+    @abstractmethod
     def joint(self, last: str | None) -> list[Piece]:
         """From the last token of an answer to the next turn; without a stop, its end too."""
-        raise NotImplementedError
 
     def prefill(self, text: str) -> list[Piece]:
         """The beginning of an answer of text, which is continued as it stands."""
@@ -176,10 +165,32 @@ class Template:
         pieces += self.generation(messages[end - 1] if end else None)
         return [*pieces, *self.prefill(joined_text(messages[-1].blocks))] if filled else pieces
 
+    @abstractmethod
     def turn(
         self, message: Message, before: Message | None, calls: Mapping[str, ToolUse]
     ) -> list[Piece]:
         """A whole turn, with its end."""
+
+
+class RoleTurns(Template):
+    """A family that writes each role in a way of its own."""
+
+    @abstractmethod
+    def user(self, text: str) -> list[Piece]:
+        """A turn of the user."""
+
+    @abstractmethod
+    def system(self, text: str) -> list[Piece]:
+        """A system turn between turns."""
+
+    @abstractmethod
+    def results(self, results: Sequence[tuple[ToolResult, ToolUse | None]]) -> list[Piece]:
+        """Neighbouring results, each with its call if the conversation has it."""
+
+    @override
+    def turn(
+        self, message: Message, before: Message | None, calls: Mapping[str, ToolUse]
+    ) -> list[Piece]:
         if message.role == "assistant":
             return [*self.generation(before), *self.said(message.blocks), *self.joint(None)]
         if message.role == "system":

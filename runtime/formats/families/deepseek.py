@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from runtime.formats.codec import Codec, Mark, Piece
 from runtime.formats.conversation import Block, Message, Text, Tool, ToolResult, ToolUse
 from runtime.formats.families.base import (
-    Template,
+    RoleTurns,
     calls_of,
     ends_with_results,
     joined_text,
@@ -37,7 +37,7 @@ _INVOKE, _INVOKE_END = "<｜DSML｜invoke", "</｜DSML｜invoke>"
 _PARAMETER, _PARAMETER_END = "<｜DSML｜parameter", "</｜DSML｜parameter>"
 
 
-class _DeepSeek(Template):
+class _DeepSeek(RoleTurns):
     stops = (END,)
 
     def user(self, text: str) -> list[Piece]:
@@ -147,16 +147,17 @@ class DeepSeekV4(_DeepSeek):
     def turn(
         self, message: Message, before: Message | None, calls: Mapping[str, ToolUse]
     ) -> list[Piece]:
-        if not any(isinstance(block, ToolResult) for block in message.blocks):
+        results = [block for block in message.blocks if isinstance(block, ToolResult)]
+        if not results:
             return super().turn(message, before, calls)
-        parts = [
-            f"<tool_result>{block.text}</tool_result>"
-            for block in message.blocks
-            if isinstance(block, ToolResult)
-        ]
+        pieces = self.results([(result, calls.get(result.call)) for result in results])
         if any(isinstance(block, Text) for block in message.blocks):
-            parts.append(joined_text(message.blocks))
-        return [Mark(USER), "\n\n".join(parts)]
+            pieces += ["\n\n", joined_text(message.blocks)]  # in the same turn
+        return pieces
+
+    def results(self, results: Sequence[tuple[ToolResult, ToolUse | None]]) -> list[Piece]:
+        texts = [f"<tool_result>{result.text}</tool_result>" for result, _ in results]
+        return [Mark(USER), "\n\n".join(texts)]
 
 
 def _read_call(body: Body, tools: Mapping[str, Tool]) -> ReadCall:

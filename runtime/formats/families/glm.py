@@ -20,7 +20,7 @@ from runtime.formats.conversation import (
     ToolResult,
     ToolUse,
 )
-from runtime.formats.families.base import Template, calls_of, joined_text, thoughts
+from runtime.formats.families.base import RoleTurns, calls_of, joined_text, thoughts
 from runtime.formats.families.lexer import pattern
 from runtime.formats.families.reading import Body, Grammar, ReadCall, Unreadable
 from runtime.formats.families.values import dumps, function, read_value, write_value
@@ -46,7 +46,7 @@ _FORMAT: tuple[Piece, ...] = (
 )
 
 
-class Glm(Template):
+class Glm(RoleTurns):
     """The family `glm`."""
 
     renderer = "glm/1"

@@ -23,7 +23,7 @@ from runtime.formats.conversation import (
     ToolResult,
     ToolUse,
 )
-from runtime.formats.families.base import Template, calls_of
+from runtime.formats.families.base import RoleTurns, calls_of
 from runtime.formats.families.lexer import pattern
 from runtime.formats.families.reading import (
     Body,
@@ -48,7 +48,7 @@ _CALLS = "\nCalls to these tools must go to the commentary channel: 'functions'.
 _RECIPIENT = re.compile(r"to=(\S+)")
 
 
-class Harmony(Template):
+class Harmony(RoleTurns):
     """The family `gpt-oss`."""
 
     renderer = "gpt-oss/1"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from runtime.formats.codec import Codec, Mark, Piece
 from runtime.formats.conversation import Block, Message, Tool, ToolResult, ToolUse
-from runtime.formats.families.base import Template, calls_of, joined_text, thoughts
+from runtime.formats.families.base import RoleTurns, calls_of, joined_text, thoughts
 from runtime.formats.families.lexer import pattern
 from runtime.formats.families.reading import Body, Grammar, ReadCall, Unreadable
 from runtime.formats.families.values import dumps, read_object, signature
@@ -30,7 +30,7 @@ _ID = re.compile(r"\s*functions\.([^:\s]+):(\d{1,6})\s*")
 _MINTED = re.compile(r"toolu_[0-9a-f]{34,}_(\d{1,6})")
 
 
-class KimiK2(Template):
+class KimiK2(RoleTurns):
     """The family `kimi-k2`."""
 
     renderer = "kimi-k2/1"

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from runtime.formats.codec import Codec, Mark, Piece
 from runtime.formats.conversation import Block, Message, Tool, ToolResult, ToolUse
 from runtime.formats.families import chatml
-from runtime.formats.families.base import Template, calls_of, joined_text, thoughts
+from runtime.formats.families.base import RoleTurns, calls_of, joined_text, thoughts
 from runtime.formats.families.chatml import CLOSE, END, OPEN, START
 from runtime.formats.families.lexer import pattern
 from runtime.formats.families.reading import Body, Grammar, ReadCall, Unreadable
@@ -51,7 +51,7 @@ _PARAMETER = re.compile(
 )
 
 
-class Qwen3(Template):
+class Qwen3(RoleTurns):
     """The family `qwen3`."""
 
     renderer = "qwen3/1"
