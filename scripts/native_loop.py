@@ -9,17 +9,14 @@ of GRPO was acknowledged, and that an attempt of the taught model has two calls 
 another exactly. How well it works is reported and decides nothing.
 """
 
-import argparse
 import json
-import os
 import shutil
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from scripts.stages import EXAMPLES, MODEL, Pipeline, StepError
+from scripts.stages import EXAMPLES, MODEL, Pipeline, StepError, arguments
 
 NATIVE = EXAMPLES / "native"
 TEACHER = "scripted/native-demos"
@@ -69,13 +66,8 @@ class NativeLoop(Pipeline):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--home", type=Path, default=default_home(), help="home of the stack")
-    parser.add_argument("--seed", type=int, default=0, help="seed of every plan")
-    parser.add_argument("--smoke", action="store_true", help="see that it runs, on a few tasks")
-    parser.add_argument("--keep", action="store_true", help="leave the stack running")
-    arguments = parser.parse_args()
-    loop = NativeLoop(arguments.home.expanduser().absolute(), arguments.seed, arguments.smoke)
+    given = arguments(__doc__ or "", NativeLoop.name)
+    loop = NativeLoop(given.home, given.seed, given.smoke)
     try:
         report = pipeline(loop)
         path = loop.home / "native-loop.json"
@@ -86,7 +78,7 @@ def main() -> int:
         loop.say(f"failed: {error}")
         return 1
     finally:
-        if not arguments.keep:
+        if not given.keep:
             loop.down()
     print(f"\n{path}")
     return 0
@@ -169,11 +161,6 @@ def check(report: dict[str, Any], *, smoke: bool) -> None:
 
 def count(spans: list[str]) -> dict[str, int]:
     return {span: spans.count(span) for span in sorted(set(spans))}
-
-
-def default_home() -> Path:
-    """`PRACTICUM_HOME`, else a home of its own."""
-    return Path(os.environ.get("PRACTICUM_HOME") or Path.home() / ".practicum-native-loop")
 
 
 if __name__ == "__main__":

@@ -11,17 +11,14 @@ practice never shows are reported apart. Exit code 0 means that every run comple
 verification passed; the intervals are reported, whatever they say.
 """
 
-import argparse
 import json
-import os
 import shutil
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from scripts.stages import EXAMPLES, MODEL, Pipeline, StepError
+from scripts.stages import EXAMPLES, MODEL, Pipeline, StepError, arguments
 
 DEMONSTRATOR = "scripted/shell-demos"
 PRACTISED = ("act", "look-then-act")
@@ -63,20 +60,15 @@ class Quickstart(Pipeline):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--home", type=Path, default=default_home(), help="home of the stack")
-    parser.add_argument("--seed", type=int, default=0, help="seed of every plan")
-    parser.add_argument("--smoke", action="store_true", help="see that it runs, on a few tasks")
-    parser.add_argument("--keep", action="store_true", help="leave the stack running")
-    arguments = parser.parse_args()
-    quick = Quickstart(arguments.home.expanduser().absolute(), arguments.seed, arguments.smoke)
+    given = arguments(__doc__ or "", Quickstart.name)
+    quick = Quickstart(given.home, given.seed, given.smoke)
     try:
         report = pipeline(quick)
     except StepError as error:
         quick.say(f"failed: {error}")
         return 1
     finally:
-        if not arguments.keep:
+        if not given.keep:
             quick.down()
     path = quick.home / "quickstart.json"
     path.write_text(json.dumps(report, indent=2) + "\n")
@@ -207,11 +199,6 @@ def interval(value: dict[str, Any]) -> str:
     if value["low"] is None:
         return f"{value['estimate']:+.3f}"
     return f"{value['estimate']:+.3f} [{value['low']:+.3f}, {value['high']:+.3f}]"
-
-
-def default_home() -> Path:
-    """`PRACTICUM_HOME`, else a home of its own."""
-    return Path(os.environ.get("PRACTICUM_HOME") or Path.home() / ".practicum-quickstart")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ A pipeline adds nothing to the commands but their order. Each command's JSON is 
 command that fails ends the pipeline, and its own report is on stderr.
 """
 
+import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -140,6 +142,22 @@ class Pipeline:
 
     def down(self) -> None:
         subprocess.run([practicum(), "down", "--home", str(self.home)], check=False)
+
+
+def arguments(about: str, name: str) -> argparse.Namespace:
+    """The command line of a pipeline: `home`, `seed`, `smoke` and `keep`.
+
+    Its home is `PRACTICUM_HOME`, else one of its own.
+    """
+    home = Path(os.environ.get("PRACTICUM_HOME") or Path.home() / f".practicum-{name}")
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--home", type=Path, default=home, help="home of the stack")
+    parser.add_argument("--seed", type=int, default=0, help="seed of every plan")
+    parser.add_argument("--smoke", action="store_true", help="see that it runs, on a few tasks")
+    parser.add_argument("--keep", action="store_true", help="leave the stack running")
+    given = parser.parse_args()
+    given.home = given.home.expanduser().absolute()
+    return given
 
 
 def brief(data: dict[str, Any]) -> str:
