@@ -200,7 +200,9 @@ async def test_trees_go_in_and_out(sandbox: Sandbox, tmp_path: Path) -> None:
     (source / "naïve \udcff name").write_bytes(b"\0\1")
     (source / "link").symlink_to("sub/run.sh")
     await sandbox.put_tree(source, "/parcel/in")
-    assert (await sh(sandbox, "/parcel/in/link; stat -c %U /parcel/in/link")).stdout == b"ran\nroot\n"
+    assert (
+        await sh(sandbox, "/parcel/in/link; stat -c %U /parcel/in/link")
+    ).stdout == b"ran\nroot\n"
     result = await sandbox.get_tree("/parcel/in", tmp_path / "out")
     assert (result.files, result.left_out) == (2, [])
     assert (tmp_path / "out/link").read_text() == (source / "sub/run.sh").read_text()
