@@ -2,7 +2,8 @@
 
     python -m benchmarks.events [--seconds 2] [--rounds 3] [--json FILE]
 
-Both sides allocate a per-run sequence and insert 1 KB of data under WAL and synchronous FULL.
+Both sides allocate a per-run sequence, encode and stamp 1 KB of data per event, and insert it
+under WAL and synchronous FULL.
 The baseline is the cheapest code that keeps the same promise: one thread, prepared
 statements, one commit per append (or per batch). Rounds alternate between the sides; each
 number is the median of its rounds. Aims (design §8): ≥ 0.6× at 1 waiter, ≥ 1× at 32, ≥ 0.7×
@@ -26,6 +27,7 @@ from sqlalchemy import Connection
 
 from runtime.gateway import events
 from runtime.storage import schema
+from runtime.storage.clock import timestamp
 from runtime.storage.database import SqliteDatabase
 from runtime.storage.tables import LOCAL_ORG, runs
 from specs.events import EventType
@@ -84,20 +86,21 @@ def raw(path: Path, ids: list[str], batch: int, sec: float) -> float:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("pragma journal_mode=wal")
     connection.execute("pragma synchronous=full")
-    data = json.dumps(DRAFT[1])
     done, started = 0, time.perf_counter()
     while time.perf_counter() < started + sec:
         run = ids[done % RUNS]
+        drafts = [DRAFT] * batch
         connection.execute("begin immediate")
         (last,) = connection.execute(
             "update runs set last_event = last_event + ? where id = ? returning last_event",
             (batch, run),
         ).fetchone()
+        at = timestamp()
         connection.executemany(
             "insert into events (org_id, run_id, seq, at, type, data) values (?, ?, ?, ?, ?, ?)",
             [
-                (LOCAL_ORG, run, last - batch + 1 + offset, "", "trial.settled", data)
-                for offset in range(batch)
+                (LOCAL_ORG, run, last - batch + 1 + offset, at, kind.value, json.dumps(data))
+                for offset, (kind, data) in enumerate(drafts)
             ],
         )
         connection.execute("commit")

@@ -220,7 +220,8 @@ def sqlite_engine(path: Path, *, readonly: bool = False) -> sa.Engine:
         cursor.close()
 
     def on_begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        driver: Any = connection.connection.driver_connection
+        driver.execute(begin)
 
     event.listen(engine, "connect", on_connect)
     event.listen(engine, "begin", on_begin)
