@@ -16,7 +16,7 @@ SEED ?= 0
 
 export HARBOR_TELEMETRY := 0
 
-.PHONY: help quickstart native-loop venv test test-slow lint format bench schemas plugin requirements clean
+.PHONY: help quickstart native-loop train-check venv test test-slow lint mutants format bench schemas plugin requirements clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,6 +26,9 @@ quickstart: .venv/.local ## baseline -> demonstrations -> GRPO -> held-out compa
 
 native-loop: .venv/.local ## the real Claude Code on a small model: demonstrations -> SFT -> GRPO, in 30 minutes
 	UV="$(UV)" $(PYTHON) -m scripts.native_loop --seed $(SEED) $(ARGS)
+
+train-check: .venv/.local ## does GRPO improve on its warm start with each of three seeds? in 40 minutes
+	UV="$(UV)" $(PYTHON) -m scripts.train_check --seed $(SEED) $(ARGS)
 
 venv: .venv/.dev ## the development environment in .venv
 
@@ -43,6 +46,9 @@ lint: .venv/.dev ## style, types, layering, and whether exported schemas are cur
 	exported=$$(mktemp -d); trap 'rm -rf "$$exported"' EXIT
 	$(PYTHON) -m specs.export "$$exported"
 	diff -r specs/schemas "$$exported" || { echo "run: make schemas"; exit 1; }
+
+mutants: .venv/.dev ## do the tests fail when the code is wrong? 100 mutants of the parts that must be right
+	$(PYTHON) -m scripts.mutants --jobs $(JOBS) $(ARGS)
 
 format: .venv/.dev ## apply the formatter and safe fixes
 	.venv/bin/ruff check --fix .

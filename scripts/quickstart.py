@@ -86,14 +86,7 @@ def pipeline(quick: Quickstart) -> dict[str, Any]:
     evaluation = quick.plan("eval")
     with quick.stage("baseline", "evaluating the untrained model on held-out tasks"):
         quick.run("run", "baseline", quick.profile("baseline"), evaluation, held_out)
-    with quick.stage("demonstrations", "recording scripted demonstrations on practice tasks"):
-        demonstrator = quick.profile("demonstrator")
-        demos = quick.run("run", "demonstrations", demonstrator, quick.plan("demos"), practice)
-    with quick.stage("supervised", "learning from the demonstrations"):
-        source = {"run": demos, "select": "reward >= 1"}
-        plan = quick.plan("supervised", source=source)
-        supervised = quick.run("train", "supervised", quick.profile("baseline"), plan, None)
-        warm = quick.last_checkpoint(supervised, MODEL)
+    warm = warm_start(quick, practice)
     with quick.stage("warm", "evaluating the warm start on held-out tasks"):
         actor = quick.profile("warm", warm)
         quick.run("run", "warm", actor, evaluation, held_out)
@@ -105,6 +98,18 @@ def pipeline(quick: Quickstart) -> dict[str, Any]:
     with quick.stage("verify", "verifying every run"):
         quick.verify()
     return report(quick, {"warm": warm, "trained": trained})
+
+
+def warm_start(quick: Quickstart, practice: str) -> str:
+    """The checkpoint that a few scripted demonstrations make of the model."""
+    with quick.stage("demonstrations", "recording scripted demonstrations on practice tasks"):
+        demonstrator = quick.profile("demonstrator")
+        demos = quick.run("run", "demonstrations", demonstrator, quick.plan("demos"), practice)
+    with quick.stage("supervised", "learning from the demonstrations"):
+        source = {"run": demos, "select": "reward >= 1"}
+        plan = quick.plan("supervised", source=source)
+        supervised = quick.run("train", "supervised", quick.profile("baseline"), plan, None)
+    return quick.last_checkpoint(supervised, MODEL)
 
 
 def prepare(quick: Quickstart) -> tuple[str, str]:

@@ -1,0 +1,242 @@
+"""Mutation testing: do the tests fail when the code is wrong?
+
+    python -m scripts.mutants [--count 100] [--seed 0] [--jobs 2]
+
+A seeded sample of mutants of the parts that must be right, each tried in a copy of the tracked
+files: first a covered run says which tests execute which lines; then each mutant is given to the
+tests that execute its line (a line that only an import executes: all tests of its folder), and is
+killed if one of them fails or hangs. A place in the code is drawn before what is done to it, so
+that places with many possible mutations do not crowd out the others. Left out are annotations
+(`|`) and exchanges of identity and equality, which mostly change nothing. The mutations are
+cosmic-ray's. Exit code 1: fewer were killed than `--floor`.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, cast
+
+import coverage
+import parso
+from cosmic_ray import ast, mutating, plugins
+
+PLUGINS, MUTATING, AST = cast("Any", plugins), cast("Any", mutating), cast("Any", ast)
+"""Its modules have no types."""
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGETS = {
+    "specs": "tests/specs",
+    "runtime/learning": "tests/runtime/learning",
+    "runtime/storage": "tests/runtime/storage",
+    "proxy/calls.py": "tests/proxy",
+    "proxy/chains.py": "tests/proxy",
+    "proxy/compaction.py": "tests/proxy",
+    "proxy/replay.py": "tests/proxy",
+    "proxy/sealing.py": "tests/proxy",
+    "proxy/spool.py": "tests/proxy",
+}
+"""What is mutated, and the tests of its folder."""
+SUITES = ("tests/specs", "tests/runtime/learning", "tests/runtime/storage", "tests/proxy")
+MEANINGLESS = ("_Eq_Is", "_NotEq_IsNot", "_Is_Eq", "_IsNot_NotEq", "Operator_BitOr_")
+LIMIT = 600
+"""Seconds for the tests of one mutant; what hangs is killed."""
+
+
+type Place = tuple[tuple[int, int], tuple[int, int]]
+"""(line, column) of the start and of the end, lines from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of one file; `lines` are the first and last line of what changes."""
+
+    path: str
+    lines: tuple[int, int]
+    operator: str
+    occurrence: int
+
+    def applied(self, source: str) -> str:
+        operator = PLUGINS.get_operator(self.operator)()
+        mutated: str | None = MUTATING.mutate_code(source, operator, self.occurrence)
+        assert mutated is not None
+        return mutated
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`killed` by the named tests' run, or not."""
+
+    mutant: Mutant
+    killed: bool
+    tests: int
+    diff: str
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100, help="mutants to try")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--floor", type=float, default=0.8, help="share that must be killed")
+    given = parser.parse_args()
+    mutants = sample(given.count, given.seed)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copies = [copy(Path(folder) / str(number)) for number in range(given.jobs)]
+        tests = covered(copies[0])
+        verdicts = list(tried(mutants, copies, tests))
+    killed = sum(verdict.killed for verdict in verdicts)
+    for verdict in verdicts:
+        if not verdict.killed:
+            print(f"\nsurvived {verdict.tests} tests: {verdict.mutant.operator}\n{verdict.diff}")
+    print(f"\nkilled {killed} of {len(verdicts)}")
+    return 0 if killed >= given.floor * len(verdicts) else 1
+
+
+def sample(count: int, seed: int) -> list[Mutant]:
+    """Mutants at places drawn without repetition."""
+    places: dict[tuple[str, Place], list[Mutant]] = {}
+    for path in tracked():
+        if any(path == target or path.startswith(f"{target}/") for target in TARGETS):
+            for place, mutant in possible(path):
+                places.setdefault((path, place), []).append(mutant)
+    draw = random.Random(seed)
+    chosen = draw.sample(sorted(places), min(count, len(places)))
+    return [draw.choice(places[place]) for place in chosen]
+
+
+def possible(path: str) -> Iterator[tuple[Place, Mutant]]:
+    """Every mutant of a file, with the start and end of its place."""
+    nodes: list[Any] = list(AST.ast_nodes(parso.parse((ROOT / path).read_text())))
+    names: list[str] = sorted(PLUGINS.operator_names())
+    for name in names:
+        make = PLUGINS.get_operator(name)
+        if make.arguments() or any(part in f"{name}_" for part in MEANINGLESS):
+            continue
+        operator = make()
+        found: list[Place] = [
+            place for node in nodes for place in operator.mutation_positions(node)
+        ]
+        for occurrence, (start, end) in enumerate(found):
+            yield (start, end), Mutant(path, (start[0], end[0]), name, occurrence)
+
+
+def tracked() -> list[str]:
+    """The Python files under version control."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    return listed.stdout.split()
+
+
+def copy(folder: Path) -> Path:
+    """A copy of all tracked files."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target, follow_symlinks=False)
+    return folder
+
+
+def covered(folder: Path) -> dict[str, dict[int, list[str]]]:
+    """Per file and line, the tests that execute it; an empty name is an import.
+
+    Raises:
+        SystemExit: the tests fail without any mutant.
+    """
+    configuration = folder / "coverage.ini"
+    configuration.write_text("[run]\nsource = specs, runtime, proxy\ncore = ctrace\n")
+    words = ["-m", "not slow", f"--cov-config={configuration}", "--cov", "--cov-context=test"]
+    if pytest(folder, [*words, "--cov-report=", *SUITES], limit=None) != 0:
+        sys.exit("the tests fail before anything is changed")
+    data = coverage.CoverageData(str(folder / ".coverage"))
+    data.read()
+    return {
+        str(Path(file).relative_to(folder)): data.contexts_by_lineno(file)
+        for file in data.measured_files()
+    }
+
+
+def tried(
+    mutants: Sequence[Mutant], copies: Sequence[Path], tests: dict[str, dict[int, list[str]]]
+) -> Iterator[Verdict]:
+    """Each mutant's verdict, as many at a time as there are copies."""
+    free: SimpleQueue[Path] = SimpleQueue()
+    for folder in copies:
+        free.put(folder)
+
+    def one(mutant: Mutant) -> Verdict:
+        folder = free.get()
+        try:
+            return attempt(mutant, folder, selected(mutant, tests.get(mutant.path, {})))
+        finally:
+            free.put(folder)
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        for verdict in pool.map(one, mutants):
+            word = "killed  " if verdict.killed else "survived"
+            place = f"{verdict.mutant.path}:{verdict.mutant.lines[0]}"
+            print(f"{word} {place} {verdict.mutant.operator} ({verdict.tests} tests)", flush=True)
+            yield verdict
+
+
+def selected(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:
+    """The tests that execute the mutant's lines, or those of its folder."""
+    first, last = mutant.lines
+    names = {name for line in range(first, last + 1) for name in lines.get(line, [])}
+    found = sorted({name.rpartition("|")[0] for name in names if name})
+    if found:
+        return found
+    target = next(t for t in TARGETS if mutant.path == t or mutant.path.startswith(f"{t}/"))
+    return [TARGETS[target]]
+
+
+def attempt(mutant: Mutant, folder: Path, tests: Sequence[str]) -> Verdict:
+    """Run the tests on the changed file, and put it back."""
+    path = folder / mutant.path
+    source = path.read_text()
+    mutated = mutant.applied(source)
+    diff = "\n".join(
+        unified_diff(source.split("\n"), mutated.split("\n"), mutant.path, "mutant", "", "", 2, "")
+    )
+    chosen = folder / "chosen-tests"
+    chosen.write_text("\n".join(tests))
+    path.write_text(mutated)
+    try:
+        failed = pytest(folder, ["-x", f"@{chosen}"], limit=LIMIT) != 0
+    finally:
+        path.write_text(source)
+    return Verdict(mutant, failed, len(tests), diff)
+
+
+def pytest(folder: Path, words: Sequence[str], *, limit: float | None) -> int:
+    """Run tests in a copy; the exit code, or 124 where they took longer than `limit` seconds."""
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider"]
+    process = subprocess.Popen(
+        [*command, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "CI": "1"},
+        stdout=subprocess.DEVNULL if limit is not None else None,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        process.wait()
+        return 124
+
+
+if __name__ == "__main__":
+    sys.exit(main())
