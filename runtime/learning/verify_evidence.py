@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from runtime.compute.protocol import Compute, SamplerSpec
+from runtime.compute.protocol import Compute, FloatArray, SamplerSpec
 from runtime.learning.evidence import Objects, seal_mismatch
 from runtime.learning.findings import Finding
 from runtime.learning.snapshot import Snapshot
@@ -149,7 +149,11 @@ def _in_order(kinds: Sequence[str]) -> bool:
 
 @dataclass
 class LogprobCheck:
-    """Sampler log-probs derived again on a sample of the interactions."""
+    """Sampler log-probs derived again on a sample of the interactions.
+
+    A call that a later one of its trial continues exactly is read off that one's pass: a chain
+    costs one pass, whatever its length.
+    """
 
     compute: Compute | None
     objects: Objects
@@ -169,32 +173,58 @@ class LogprobCheck:
         if self.compute is None:
             self.finding.skipped = "compute was not asked"
             return
+        passes: dict[str, FloatArray] = {}
         for call in calls:
             place, self._seen = self._seen, self._seen + 1
             if call.logprobs is not None and self._drawn(place, total):
-                await self._recompute(self.compute, call)
+                await self._recompute(self.compute, call, _longest(call, calls), passes)
 
     def _drawn(self, place: int, total: int) -> bool:
         if self.samples is None or self.samples >= total:
             return True
         return (place * self.samples) // total != ((place + 1) * self.samples) // total
 
-    async def _recompute(self, compute: Compute, call: Interaction) -> None:
+    async def _recompute(
+        self,
+        compute: Compute,
+        call: Interaction,
+        longest: Interaction,
+        passes: dict[str, FloatArray],
+    ) -> None:
+        """Compare one call with the pass over `longest`, which begins with it."""
         name = call.intent.interaction
         sampler = self.snapshot.samplers.get(call.intent.sampler)
         if call.answer is None or call.answer.provenance != "sampled" or sampler is None:
             return
-        await bring_adapter(compute, self.objects, sampler)
-        tokens = np.array(call.prompt + call.output, np.int32)
-        derived = await compute.logprobs(SamplerSpec(sampler.base_model, sampler.adapter), tokens)
+        derived = passes.get(longest.intent.interaction)
+        if derived is None:
+            await bring_adapter(compute, self.objects, sampler)
+            tokens = np.array(longest.prompt + longest.output, np.int32)
+            spec = SamplerSpec(sampler.base_model, sampler.adapter)
+            derived = passes[longest.intent.interaction] = await compute.logprobs(spec, tokens)
         recorded = np.array(call.logprobs, np.float32)
-        tail = derived[len(call.prompt) :]
+        tail = derived[len(call.prompt) : len(call.prompt) + len(call.output)]
         self.recomputed += 1
         if not self.finding.equal(f"log-probs of {name}", len(recorded), len(tail)):
             return
         gap = float(np.abs(recorded - tail).max(initial=0.0))
         self.largest = max(self.largest or 0.0, gap)
         self.finding.expect(gap <= TOLERANCE, f"log-probs of {name} differ by up to {gap:.3g}")
+
+
+def _longest(call: Interaction, calls: Sequence[Interaction]) -> Interaction:
+    """The last call of the same sampler whose tokens begin with those of `call`; it may be it."""
+    own = call.prompt + call.output
+    return next(
+        other
+        for other in reversed(calls)
+        if other is call
+        or (
+            other.intent.sampler == call.intent.sampler
+            and other.answer is not None
+            and other.prompt[: len(own)] == own
+        )
+    )
 
 
 async def bring_adapter(compute: Compute, objects: Objects, sampler: SamplerRef) -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from pydantic import BaseModel
 
+from runtime.compute.protocol import Compute, FloatArray, IntArray, SamplerSpec
 from runtime.learning.snapshot import RunReads, Snapshot, take_snapshot
 from runtime.learning.verify import verify_snapshot
 from specs import evidence
@@ -319,3 +320,31 @@ async def test_every_tampered_record_is_noticed_by_its_check(running: Live) -> N
         if report.ok or check not in violated:
             missed.append(f"{name}: {check} not among {violated}")
     assert missed == []
+
+
+class CountedPasses:
+    """A compute that counts the passes it is asked for."""
+
+    def __init__(self, compute: Compute) -> None:
+        self._compute = compute
+        self.passes = 0
+
+    async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
+        self.passes += 1
+        return await self._compute.logprobs(sampler, tokens)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compute, name)
+
+
+async def test_a_chain_of_calls_costs_one_pass(running: Live) -> None:
+    run = await running.start(PLAN)
+    await running.work(run)
+    reads: RunReads = running.stack.operator
+    snapshot = await take_snapshot(reads, run)
+    counted = CountedPasses(running.compute)
+    report = await verify_snapshot(snapshot, reads, cast(Compute, counted), samples=None)
+    probes = len(snapshot.checkpoints)
+    assert report.ok
+    assert report.logprobs_recomputed == 3 * len(snapshot.trials)
+    assert counted.passes == 2 * len(snapshot.trials) + probes
