@@ -17,6 +17,7 @@ import httpx
 from pydantic import JsonValue
 
 from runtime.compute import messages as m
+from runtime.compute.losses import NO_CONFIG, Loss, LossConfig
 from runtime.compute.protocol import (
     NO_CONTEXT,
     AdamParams,
@@ -26,7 +27,6 @@ from runtime.compute.protocol import (
     ForwardResult,
     Health,
     IntArray,
-    Loss,
     SampleContext,
     Sampled,
     SamplerSpec,
@@ -227,12 +227,22 @@ class HttpCompute:
         self._turns.pop(trainer, None)
 
     async def forward(
-        self, trainer: str, data: Sequence[Datum], loss: Loss, *, backward: bool
+        self,
+        trainer: str,
+        data: Sequence[Datum],
+        loss: Loss,
+        *,
+        backward: bool,
+        config: LossConfig = NO_CONFIG,
     ) -> ForwardResult:
         """Forward, and with `backward` add to the accumulated gradient."""
         writer = Writer()
         message = writer.message(
-            name=trainer, data=m.write_data(writer, data), loss=str(loss), backward=backward
+            name=trainer,
+            data=m.write_data(writer, data),
+            loss=str(loss),
+            backward=backward,
+            config=m.fields(config),
         )
         return m.read_forward(await self._turn(trainer, "forward", message))
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter
 
+from runtime.compute.losses import NO_CONFIG, Loss, LossConfig
 from runtime.compute.protocol import (
     AdamParams,
     Chunk,
     Datum,
     ForwardResult,
     Health,
-    Loss,
     Provenance,
     SampleContext,
     Sampled,
@@ -100,6 +100,7 @@ class ForwardRequest(NameRequest):
     data: list[WireDatum]
     loss: Loss
     backward: bool
+    config: LossConfig = NO_CONFIG
 
 
 class OptimRequest(NameRequest):

@@ -20,12 +20,12 @@ result; a trainer operation that has begun still completes.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from runtime.compute.losses import NO_CONFIG, Loss, LossConfig
 from specs.model import LoraSpec, ModelInfo
 
 type IntArray = npt.NDArray[np.int32]
@@ -107,23 +107,12 @@ class Chunk:
 type Stream = AbstractAsyncContextManager[AsyncIterator[Chunk]]
 
 
-class Loss(StrEnum):
-    """Token losses, summed over tokens (formulas: field names of `Datum`).
-
-    * cross_entropy: -Σ weights · logp
-    * importance_sampling: -Σ exp(logp - logprobs) · advantages
-    """
-
-    CROSS_ENTROPY = "cross_entropy"
-    IMPORTANCE_SAMPLING = "importance_sampling"
-
-
 @dataclass(frozen=True, slots=True)
 class Datum:
     """One training sequence; every array has the same length n.
 
     `tokens` [n] int32 are the inputs and `targets` [n] int32 the tokens to predict (inputs
-    shifted left by one). `inputs` holds the float32 [n] arrays that the loss reads:
+    shifted left by one). `inputs` holds the float32 [n] arrays that the loss reads (`LOSS_INPUTS`):
     `weights`, or `logprobs` and `advantages`.
     """
 
@@ -276,11 +265,18 @@ class Compute(Protocol):
         ...
 
     async def forward(
-        self, trainer: str, data: Sequence[Datum], loss: Loss, *, backward: bool
+        self,
+        trainer: str,
+        data: Sequence[Datum],
+        loss: Loss,
+        *,
+        backward: bool,
+        config: LossConfig = NO_CONFIG,
     ) -> ForwardResult:
         """Forward, and with `backward` add to the accumulated gradient.
 
-        A failing call changes no gradient and fails alone. `trainer_missing`.
+        `loss` and `config` are Tinker's `loss_fn` and `loss_fn_config`; see `losses`. A failing
+        call changes no gradient and fails alone. `trainer_missing`.
         """
         ...
 

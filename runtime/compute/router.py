@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from runtime.compute import models
 from runtime.compute.chunks import chunked
+from runtime.compute.losses import NO_CONFIG, Loss, LossConfig
 from runtime.compute.protocol import (
     NO_CONTEXT,
     AdamParams,
@@ -28,7 +29,6 @@ from runtime.compute.protocol import (
     ForwardResult,
     Health,
     IntArray,
-    Loss,
     SampleContext,
     Sampled,
     SamplerSpec,
@@ -201,10 +201,18 @@ class LocalCompute:
             await self._torch.close_trainer(trainer)
 
     async def forward(
-        self, trainer: str, data: Sequence[Datum], loss: Loss, *, backward: bool
+        self,
+        trainer: str,
+        data: Sequence[Datum],
+        loss: Loss,
+        *,
+        backward: bool,
+        config: LossConfig = NO_CONFIG,
     ) -> ForwardResult:
         """Forward, and with `backward` add to the accumulated gradient."""
-        return await (await self.torch()).forward(trainer, data, loss, backward=backward)
+        return await (await self.torch()).forward(
+            trainer, data, loss, backward=backward, config=config
+        )
 
     async def optim_step(self, trainer: str, params: AdamParams) -> Mapping[str, float]:
         """Apply and clear the accumulated gradient."""

@@ -133,7 +133,9 @@ async def _forward(compute: Compute, message: Message) -> Message:
     request = message.read(m.ForwardRequest, what="forward request")
     data = m.read_data(message, request.data)
     return m.write_forward(
-        await compute.forward(request.name, data, request.loss, backward=request.backward)
+        await compute.forward(
+            request.name, data, request.loss, backward=request.backward, config=request.config
+        )
     )
 
 

@@ -29,6 +29,7 @@ from runtime.compute.chunks import Growth
 from runtime.compute.engine import Engine, Sampler
 from runtime.compute.llama import Llama
 from runtime.compute.lora import ADAPTER_SCHEMA, Layout, Lora, parse_file
+from runtime.compute.losses import NO_CONFIG, Loss, LossConfig
 from runtime.compute.protocol import (
     AdamParams,
     Chunk,
@@ -37,7 +38,6 @@ from runtime.compute.protocol import (
     ForwardResult,
     Health,
     IntArray,
-    Loss,
     Sampled,
     SamplerSpec,
     SamplingParams,
@@ -206,11 +206,20 @@ class TorchCompute:
             await _result(self._worker.submit(close))
 
     async def forward(
-        self, trainer: str, data: Sequence[Datum], loss: Loss, *, backward: bool
+        self,
+        trainer: str,
+        data: Sequence[Datum],
+        loss: Loss,
+        *,
+        backward: bool,
+        config: LossConfig = NO_CONFIG,
     ) -> ForwardResult:
         """Forward, and with `backward` add to the accumulated gradient."""
         return await self._run(
-            trainer, lambda t: t.forward(data, loss, backward=backward, proceed=self._proceed)
+            trainer,
+            lambda t: t.forward(
+                data, loss, backward=backward, config=config, proceed=self._proceed
+            ),
         )
 
     async def optim_step(self, trainer: str, params: AdamParams) -> Mapping[str, float]:

@@ -22,8 +22,18 @@ from runtime.compute.lora import (
     parse_file,
     state_bytes,
 )
+from runtime.compute.losses import (
+    LOSS_INPUTS,
+    NO_CONFIG,
+    ClipRange,
+    Loss,
+    LossConfig,
+    clip_range,
+    gradient_input,
+)
+from runtime.compute.objective import token_loss
 from runtime.compute.packing import Pack, pack
-from runtime.compute.protocol import AdamParams, Datum, FloatArray, ForwardResult, Loss
+from runtime.compute.protocol import AdamParams, Datum, FloatArray, ForwardResult
 from runtime.compute.scoring import pack_logprobs
 from runtime.compute.tensors import split
 from specs.canonical import MAX_SAFE_INTEGER
@@ -32,12 +42,6 @@ from specs.model import LoraSpec
 
 PACK_TOKENS = 512
 """Tokens of one forward and backward pass; about 1.7 MB of activations each for 135M."""
-
-_LOSS_INPUTS = {
-    Loss.CROSS_ENTROPY: ("weights",),
-    Loss.IMPORTANCE_SAMPLING: ("logprobs", "advantages"),
-}
-_GRADIENT_INPUT = {Loss.CROSS_ENTROPY: "weights", Loss.IMPORTANCE_SAMPLING: "advantages"}
 
 
 @dataclass(slots=True)
@@ -123,6 +127,7 @@ class Trainer:
         loss: Loss,
         *,
         backward: bool,
+        config: LossConfig = NO_CONFIG,
         proceed: Callable[[], None] = lambda: None,
     ) -> ForwardResult:
         """Log-probabilities and loss; with `backward`, adds to the accumulated gradient.
@@ -130,9 +135,10 @@ class Trainer:
         Sequences that carry no weight skip the backward pass. `proceed` is called before
         each pass and may raise to abandon the call, which then changes nothing.
         """
+        clip = clip_range(loss, config)
         for index, datum in enumerate(data):
             _check_datum(datum, loss, index, self._model.vocabulary, self._model.context)
-        key = _GRADIENT_INPUT[loss]
+        key = gradient_input(loss)
         learning = [backward and bool(np.any(datum.inputs[key])) for datum in data]
         logprobs: list[FloatArray] = [np.empty(0, np.float32)] * len(data)
         gradient: torch.Tensor | None = None
@@ -143,7 +149,7 @@ class Trainer:
                 proceed()
                 members = [chosen[member] for member in packed.members]
                 part = [data[index] for index in members]
-                values, part_loss, part_gradient = self._pass(packed, part, loss, grad=grad)
+                values, part_loss, part_gradient = self._pass(packed, part, loss, clip, grad=grad)
                 total += part_loss
                 if part_gradient is not None:
                     gradient = part_gradient if gradient is None else gradient.add_(part_gradient)
@@ -158,15 +164,21 @@ class Trainer:
         return ForwardResult(logprobs, total)
 
     def _pass(
-        self, packed: Pack, data: list[Datum], loss: Loss, *, grad: bool
+        self,
+        packed: Pack,
+        data: list[Datum],
+        loss: Loss,
+        clip: ClipRange | None,
+        *,
+        grad: bool,
     ) -> tuple[list[FloatArray], float, torch.Tensor | None]:
         lengths = [len(datum.tokens) for datum in data]
-        active = [datum.inputs[_GRADIENT_INPUT[loss]] != 0 for datum in data]
+        active = [datum.inputs[gradient_input(loss)] != 0 for datum in data]
         with torch.set_grad_enabled(grad):
             lora = self._layout.pairs(self._parameters, self.lora.alpha / self.lora.rank)
             targets = [datum.targets for datum in data]
             logprobs = pack_logprobs(self._model, lora, packed, targets, active)
-            value = _loss(loss, logprobs, data)
+            value = token_loss(loss, clip, logprobs, data)
             gradient = torch.autograd.grad(value, self._parameters)[0] if grad else None
         return (
             [part.numpy().copy() for part in split(logprobs.detach(), lengths)],
@@ -215,21 +227,6 @@ class Trainer:
         )
 
 
-def _loss(loss: Loss, logprobs: torch.Tensor, data: list[Datum]) -> torch.Tensor:
-    def flat(key: str) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate([datum.inputs[key] for datum in data]))
-
-    match loss:
-        case Loss.CROSS_ENTROPY:
-            return -(logprobs * flat("weights")).sum()
-        case Loss.IMPORTANCE_SAMPLING:
-            advantages = flat("advantages")
-            # Positions without advantage (prompts, observations) may hold any log-prob, also
-            # NaN: they must not reach the exponential.
-            ratio = torch.where(advantages != 0, logprobs - flat("logprobs"), 0.0).exp()
-            return -(ratio * advantages).sum()
-
-
 def _check_datum(datum: Datum, loss: Loss, index: int, vocabulary: int, context: int) -> None:
     """Refuse a datum before any work is done on its batch."""
     where = f"/data/{index}"
@@ -241,7 +238,7 @@ def _check_datum(datum: Datum, loss: Loss, index: int, vocabulary: int, context:
             raise _bad(f"{name} has shape {list(ids.shape)}, not [{n}]", f"{where}/{name}")
         if int(ids.min()) < 0 or int(ids.max()) >= vocabulary:
             raise _bad(f"{name} holds an id outside 0..{vocabulary - 1}", f"{where}/{name}")
-    for name in _LOSS_INPUTS[loss]:
+    for name in LOSS_INPUTS[loss]:
         if name not in datum.inputs:
             raise _bad(f"{loss} needs {name}", f"{where}/inputs/{name}")
         _check_input(datum, name, loss, n, f"{where}/inputs/{name}")

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from runtime.compute.chunks import fold
+from runtime.compute.losses import NO_CONFIG, LossConfig, clip_range
 from runtime.compute.protocol import (
     AdamParams,
     Compute,
@@ -168,6 +169,44 @@ async def test_on_policy_loss_is_minus_the_sum_of_advantages(compute: Compute) -
     result = await compute.forward("t", data, Loss.IMPORTANCE_SAMPLING, backward=True)
     expected = -sum(float(datum.inputs["advantages"].sum()) for datum in data)
     assert result.loss_sum == pytest.approx(expected, abs=1e-2)
+
+
+async def test_policy_losses_equal_their_formulas(compute: Compute) -> None:
+    """Off policy, from the log-probs that the backend itself returns."""
+    data = await _policy_data(compute)
+    for number, datum in enumerate(data):
+        datum.inputs["logprobs"][:] += np.float32(0.3 if number % 2 else -0.3)
+    await compute.create_trainer("t", TrainerInit(TINY))
+    narrow = LossConfig(clip_low_threshold=0.9, clip_high_threshold=1.1)
+    for loss, config in (
+        (Loss.IMPORTANCE_SAMPLING, NO_CONFIG),
+        (Loss.PPO, NO_CONFIG),
+        (Loss.PPO, narrow),
+        (Loss.CISPO, NO_CONFIG),
+        (Loss.CISPO, narrow),
+    ):
+        result = await compute.forward("t", data, loss, backward=True, config=config)
+        expected = 0.0
+        for datum, logprobs in zip(data, result.logprobs, strict=True):
+            counts = datum.inputs["advantages"] != 0
+            new, advantages = logprobs[counts], datum.inputs["advantages"][counts]
+            ratio = np.exp(new - datum.inputs["logprobs"][counts])
+            clip = clip_range(loss, config)
+            bounded = ratio if clip is None else np.clip(ratio, clip.low, clip.high)
+            gains = np.minimum(ratio * advantages, bounded * advantages)
+            expected -= float((bounded * new * advantages if loss is Loss.CISPO else gains).sum())
+        assert result.loss_sum == pytest.approx(expected, rel=1e-3, abs=1e-3), (loss, config)
+
+
+async def test_thresholds_that_make_no_sense_are_refused(compute: Compute) -> None:
+    data = await _policy_data(compute)
+    await compute.create_trainer("t", TrainerInit(TINY))
+    for loss, config in (
+        (Loss.IMPORTANCE_SAMPLING, LossConfig(clip_high_threshold=1.2)),
+        (Loss.PPO, LossConfig(1.2, 0.8)),
+    ):
+        with pytest.raises(InvalidInput):
+            await compute.forward("t", data, loss, backward=True, config=config)
 
 
 async def test_operations_of_a_trainer_run_in_the_order_of_their_calls(compute: Compute) -> None:
