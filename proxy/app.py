@@ -25,7 +25,6 @@ from starlette.routing import Route
 from proxy.admission import DEFAULT_LIMITS, Admission, Limits
 from proxy.auth import Verifier, bearer
 from proxy.calls import Calls
-from proxy.chains import Party
 from proxy.dialects import CHAT, MESSAGES, RESPONSES, Dialect
 from proxy.gateway import Gateway
 from proxy.leases import Leases
@@ -35,6 +34,7 @@ from proxy.registry import Registry
 from proxy.reply import CallReply, error_reply
 from proxy.sealing import GRACE_SEC, Sealer
 from proxy.spool import STAGE_BYTES, Key, Spool
+from proxy.turns import Party
 from proxy.upstream import Upstreams
 from runtime.compute.protocol import Compute
 from specs import canonical

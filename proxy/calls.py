@@ -8,23 +8,25 @@ A request that its harness marks as a repetition also gets an answer that was se
 
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import anyio.to_thread
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
-from proxy.chains import Match, Party, Turn, scene_of
+from proxy.chains import scene_of
 from proxy.context import sample_context
 from proxy.dialects.base import Dialect, Request, Scored
 from proxy.live import Life
 from proxy.models import Voice, Voices
+from proxy.prompts import render, startable
 from proxy.registry import Registry
 from proxy.sampling import Spent, decide
 from proxy.trials import Call, CallKey, Trial, now
-from runtime.formats.codec import Codec, Piece
-from runtime.formats.conversation import Conversation, Text
+from proxy.turns import Match, Party, Turn
+from runtime.formats.codec import Codec
+from runtime.formats.conversation import Conversation, Text, ToolResult
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
 from specs.evidence import prompt_hash
 from specs.ids import Prefix, new_id
@@ -109,10 +111,11 @@ class Calls:
         conversation = dialect.read_count(body)
         _check_prefill(conversation)
         voice = await self._voices.load(claims.sampler)
+        conversation, _ = startable(voice, conversation)
         scene = scene_of(conversation, claims.sampler)
         match = trial.chains.match(conversation, scene, party, voice.stops)
-        suffix = await _encode(voice, _pieces(voice, conversation, match))
-        return len(suffix) + (len(match.base.tokens()) if match.base else 0)
+        rest = await _encode(voice, conversation, match, len(body))
+        return len(rest) + (len(match.base.tokens()) if match.base else 0)
 
     async def _begin(
         self,
@@ -125,11 +128,12 @@ class Calls:
         voice: Voice,
     ) -> Call:
         """Render, decide and submit the intent; the call's own task takes over from there."""
-        scene = scene_of(request.conversation, claims.sampler)
-        match = trial.chains.match(request.conversation, scene, party, voice.stops)
-        suffix = await _encode(voice, _pieces(voice, request.conversation, match))
+        conversation, vain = startable(voice, request.conversation)
+        scene = scene_of(conversation, claims.sampler)
+        match = trial.chains.match(conversation, scene, party, voice.stops)
+        rest = await _encode(voice, conversation, match, len(body))
         prompt = match.base.tokens() if match.base else array("i")
-        prompt.extend(suffix)
+        prompt.extend(rest)
         sampling = decide(
             request,
             claims,
@@ -139,6 +143,7 @@ class Calls:
             spent=_spent(trial),
         )
         packed = await _compress(body)
+        unenforced = {f"unenforced:{name}" for name in vain}
         extends = match.base if match.branch is None else None
         intent = Intent(
             interaction=new_id(Prefix.INTERACTION),
@@ -150,7 +155,7 @@ class Calls:
             agent=party.agent,
             parent=extends.interaction if extends else None,
             branch=match.branch,
-            normalisations=tuple(sorted({*request.normalisations, *match.notes})),
+            normalisations=tuple(sorted({*request.normalisations, *match.notes, *unenforced})),
             prompt_tokens=len(prompt),
             prompt_sha256=prompt_hash(prompt),
             sampler=claims.sampler,
@@ -162,17 +167,19 @@ class Calls:
         turn = Turn(
             interaction=intent.interaction,
             base=extends,
-            suffix=suffix if extends else prompt,
+            suffix=rest if extends else prompt,
             output=array("i"),
             scene=scene,
             party=party,
+            start=conversation.start,
         )
         call = Call(
             (party, request.digest),
             intent,
             turn,
-            request.conversation.messages,
-            system=request.conversation.system,
+            conversation.messages,
+            system=conversation.system,
+            begun=voice.family.begun(conversation),
             streamed=request.stream,
         )
         if match.retried is not None:
@@ -187,9 +194,9 @@ class Calls:
             call,
             voice,
             prompt,
-            sample_context(trial, claims.task, party, request.conversation, voice),
+            sample_context(trial, claims.task, party, conversation, voice),
             ticket,
-            request.conversation.tools if request.calls_allowed else (),
+            conversation.tools if request.calls_allowed else (),
             name=intent.interaction,
         )
         return call
@@ -229,23 +236,24 @@ def _check_prefill(conversation: Conversation) -> None:
         )
 
 
-def _pieces(voice: Voice, conversation: Conversation, match: Match) -> list[Piece]:
-    """What follows the tokens of `match.base` (or all of it) up to where the model goes on."""
-    if match.base is None:
-        return voice.family.prompt(conversation)
-    if match.start == len(conversation.messages):
-        return []
-    output = match.base.output
-    last = voice.stops.get(output[-1]) if output else None
-    return voice.family.suffix(conversation, match.start, last)
+async def _encode(
+    voice: Voice, conversation: Conversation, match: Match, size: int
+) -> "array[int]":
+    """The new tokens of a prompt; `size` is that of the whole request."""
+    new = size if match.base is None else _text_from(conversation, match.start)
+    if new < _LARGE:
+        return render(voice, conversation, match)
+    return await anyio.to_thread.run_sync(render, voice, conversation, match)
 
 
-async def _encode(voice: Voice, pieces: Iterable[Piece]) -> "array[int]":
-    listed = list(pieces)
-    size = sum(len(piece) for piece in listed if isinstance(piece, str))
-    if size < _LARGE:
-        return voice.codec.encode(listed)
-    return await anyio.to_thread.run_sync(voice.codec.encode, listed)
+def _text_from(conversation: Conversation, start: int) -> int:
+    """Characters of the messages from `start`."""
+    return sum(
+        len(block.text)
+        for message in conversation.messages[start:]
+        for block in message.blocks
+        if isinstance(block, Text | ToolResult)
+    )
 
 
 async def _compress(body: bytes) -> bytes:

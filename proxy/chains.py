@@ -4,8 +4,9 @@ A turn is looked up by a rolling hash over its history, in which an answer count
 and by the ids of its tool calls, and is then compared with what was really answered (see
 `proxy.replay`). If they differ only in what harnesses are known to change, the prompt is the
 turn's own prompt and output plus the rendered rest: sampled tokens are never rendered again
-(invariants 1 and 3). Anything else is a branch with its reason. Sessions and agents have
-chains of their own; a history that goes on under another name is `forked`.
+(invariants 1 and 3). Anything else is a branch with its reason, and answers of ours that are in
+its rest keep their tokens too (see `proxy.keeping`). Sessions and agents have chains of their
+own; a history that goes on under another name is `forked`.
 
 An answer that was cut at `max_tokens` is continued exactly too: the turn's end that the model
 did not draw becomes part of the next prompt. So `truncated` is never a reason to branch.
@@ -13,7 +14,6 @@ did not draw becomes part of the next prompt. So `truncated` is never a reason t
 
 import hashlib
 import json
-from array import array
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -21,7 +21,9 @@ from typing import cast
 from pydantic import JsonValue
 
 from proxy.compaction import Compactions, asks_for_summary
+from proxy.keeping import Kept
 from proxy.replay import Note, compare
+from proxy.turns import Match, Party, Scene, Turn
 from runtime.formats.conversation import (
     Block,
     Conversation,
@@ -35,74 +37,6 @@ from runtime.formats.conversation import (
 from specs.interaction import BranchReason
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What must be equal for a history to be the same: system, tools and sampler."""
-
-    system: bytes
-    tools: bytes
-    sampler: str
-
-
-@dataclass(frozen=True, slots=True)
-class Party:
-    """The harness's own names for who is talking."""
-
-    session: str = ""
-    agent: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class Turn:
-    """An answered call: its tokens, its answer, and the hash of the history that ends with it."""
-
-    interaction: str
-    base: "Turn | None"
-    suffix: "array[int]"
-    output: "array[int]"
-    scene: Scene
-    party: Party
-    after: bytes = b""
-    said: tuple[Block, ...] = ()
-    """The answer as it was sent, with the text that it continues."""
-    place: int = 0
-    """Index of the answer among the messages of its history."""
-    foreign: tuple[tuple[int, bytes], ...] = ()
-    """Assistant turns of the request that no earlier turn of this chain is: index and digest."""
-    asked: bytes = b""
-    """For an answer that showed nothing: hash of the request."""
-    followers: int = 0
-    """Calls that continue it and are not lost."""
-
-    def tokens(self) -> "array[int]":
-        """Its whole prompt and output."""
-        line: list[Turn] = [self]
-        while (earlier := line[-1].base) is not None:
-            line.append(earlier)
-        ids = array("i")
-        for turn in reversed(line):
-            ids.extend(turn.suffix)
-            ids.extend(turn.output)
-        return ids
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """How a request relates to what was answered.
-
-    The prompt is the tokens of `base` (or the opening, without one) and then the messages
-    from `start`. `branch` is None exactly when the call extends `base`; `notes` say what the
-    harness changed in the answers that it sent back. The call replaces `retried`, an answer
-    that showed nothing.
-    """
-
-    base: Turn | None
-    start: int
-    branch: BranchReason | None
-    notes: frozenset[Note] = frozenset()
-    retried: Turn | None = None
-
-
 @dataclass(slots=True)
 class Chains:
     """The answered turns of one trial."""
@@ -114,6 +48,7 @@ class Chains:
     _silent: dict[bytes, Turn] = field(default_factory=dict[bytes, Turn])
     _parties: set[Party] = field(default_factory=set[Party])
     _compactions: Compactions = field(default_factory=Compactions)
+    _kept: Kept = field(default_factory=Kept)
 
     def settle(self, turn: Turn, messages: Sequence[Message], content: Sequence[JsonValue]) -> None:
         """Remember an answered turn; `messages` are its request's, `content` its answer."""
@@ -122,6 +57,7 @@ class Chains:
                 self.minted.add(cast(str, block["id"]))
         earlier, said = list(messages), answer_blocks(content)
         if earlier and earlier[-1].role == "assistant":
+            turn.prefilled = True
             said = _joined(earlier.pop().blocks, said)
         turn.said, turn.place = said, len(earlier)
         start = turn.base.place + 1 if turn.base is not None else 0
@@ -130,8 +66,10 @@ class Chains:
             for index, message in enumerate(earlier[start:], start)
             if message.role == "assistant"
         )
-        turn.after = self.hashes([*earlier, Message("assistant", said)])[-1]
+        marks = self.marks([*earlier, Message("assistant", said)])
+        turn.after = _rolling(marks)[-1]
         self._turns.setdefault(turn.after, []).append(turn)
+        self._kept.add(marks[-1], turn)
         self._parties.add(turn.party)
         self._compactions.answered(turn.party.session, said)
         if _shows_nothing(said):
@@ -142,6 +80,7 @@ class Chains:
         """Forget an answer that its harness threw away: another takes its place."""
         self._silent.pop(turn.asked, None)
         self._turns[turn.after].remove(turn)
+        self._kept.remove(turn)
         if turn.base is not None:
             turn.base.followers -= 1
 
@@ -155,7 +94,8 @@ class Chains:
         """
         messages = conversation.messages
         tools = {tool.name: tool for tool in conversation.tools}
-        hashes = self.hashes(messages)
+        marks = self.marks(messages)
+        hashes = _rolling(marks)
         retried = self._retried(messages, scene, party)
         strangers: list[Turn] = []
         for length in range(len(messages), 0, -1):
@@ -175,19 +115,16 @@ class Chains:
                 if retried is not None:
                     notes |= {Note.RETRIED_EMPTY_REPLY}
                 reason = _reason(turn, messages, length, party, retried)
-                return Match(turn, length, reason, notes, retried)
+                found = Match(turn, length, reason, notes, retried)
+                return self._kept.within(found, messages, marks, scene, party, tools)
         notes = frozenset({Note.RETRIED_EMPTY_REPLY} if retried else ())
         reason = self._root_reason(messages, scene, party, strangers)
-        return Match(None, 0, reason, notes, retried)
+        found = Match(None, 0, reason, notes, retried)
+        return self._kept.within(found, messages, marks, scene, party, tools)
 
-    def hashes(self, messages: Sequence[Message]) -> list[bytes]:
-        """Rolling hash after each message."""
-        result: list[bytes] = []
-        state = hashlib.sha256()
-        for message in messages:
-            state.update(hashlib.sha256(self._meaning(message)).digest())
-            result.append(state.copy().digest())
-        return result
+    def marks(self, messages: Sequence[Message]) -> list[bytes]:
+        """What each message counts by in a history: an answer by its words and calls."""
+        return [hashlib.sha256(self._meaning(message)).digest() for message in messages]
 
     def _retried(self, messages: Sequence[Message], scene: Scene, party: Party) -> Turn | None:
         """The answer without anything to see after which the harness asks once more.
@@ -216,7 +153,7 @@ class Chains:
                 for block in messages[last].blocks
             )
             messages = [*messages[:last], Message("user", blocks), *messages[last + 1 :]]
-        return self.hashes(messages)[-1]
+        return _rolling(self.marks(messages))[-1]
 
     def _root_reason(
         self, messages: Sequence[Message], scene: Scene, party: Party, strangers: Sequence[Turn]
@@ -245,6 +182,16 @@ class Chains:
             if isinstance(block, ToolUse)
         ]
         return _bytes(["assistant", "".join(texts.split()), calls])
+
+
+def _rolling(marks: Sequence[bytes]) -> list[bytes]:
+    """Hash of the history up to and with each message."""
+    result: list[bytes] = []
+    state = hashlib.sha256()
+    for mark in marks:
+        state.update(mark)
+        result.append(state.copy().digest())
+    return result
 
 
 def scene_of(conversation: Conversation, sampler: str) -> Scene:

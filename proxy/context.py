@@ -5,10 +5,11 @@ A request's text is told only to scripted models: nobody else reads it.
 
 from collections.abc import Iterable
 
-from proxy.chains import Party
 from proxy.models import Voice
 from proxy.trials import Trial
+from proxy.turns import Party
 from runtime.compute.protocol import SampleContext
+from runtime.formats.codec import spell
 from runtime.formats.conversation import Conversation, Message, Text, ToolResult
 
 
@@ -25,6 +26,7 @@ def sample_context(
     users = (message for message in messages if message.role == "user")
     last = 1 + max((i for i, one in enumerate(messages) if one.role == "assistant"), default=-1)
     order = trial.order(party.agent)
+    begun = voice.family.begun(conversation)
     return SampleContext(
         task,
         trial.answered,
@@ -34,6 +36,7 @@ def sample_context(
         agent_call=trial.agents.get(party.agent, 0),
         opening=_text(list(users)[:1]),
         request=_text(messages[last:]),
+        begun=None if begun is None else spell(begun),
     )
 
 

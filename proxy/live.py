@@ -37,6 +37,7 @@ NEVER_SAMPLED = frozenset(
         ErrorCode.CONNECTION_DROPPED,
         ErrorCode.OVERLOADED,
         ErrorCode.PROMPT_TOO_LONG,
+        ErrorCode.SCENARIO_EXHAUSTED,
         ErrorCode.UPSTREAM_REFUSED,
     }
 )
@@ -177,7 +178,7 @@ class Life:
             asked = Conversation(call.system, tuple(tools), call.messages)
             return await self._upstreams.hear(voice, name, asked, used)
         prefilled = call.messages[-1].role == "assistant"
-        reader = voice.family.reader(call=name, tools=tools, prefilled=prefilled)
+        reader = voice.family.reader(call=name, tools=tools, prefilled=prefilled, begun=call.begun)
         hearing = Hearing(name, voice.codec.decoder(), reader, used.stop_sequences)
         sampling = self._compute.stream(voice.sampler, ids, params(used), context=context)
         async with sampling as chunks:

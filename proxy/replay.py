@@ -37,10 +37,14 @@ class Note(StrEnum):
     """A shell command has one backslash before a semicolon instead of two."""
     TRIMMED_LINES = "trimmed_lines"
     """Text that is written to a file lost the space at the end of its lines."""
+    JOINED_THINKING = "joined_thinking"
+    """Several blocks of thinking came back as one."""
     DROPPED_THINKING = "dropped_thinking"
     DROPPED_SIGNATURE = "dropped_signature"
     RETRIED_EMPTY_REPLY = "retried_empty_reply"
     """The harness asks again after an answer that showed nothing."""
+    KEPT_ANSWERS = "kept_answers"
+    """Answers of ours stand in their stored tokens within a history that was rendered anew."""
 
 
 def compare(
@@ -138,8 +142,14 @@ def _thinking(blocks: Sequence[Block]) -> list[Thinking]:
 
 
 def _same_thinking(said: Sequence[Thinking], echoed: Sequence[Thinking], notes: set[Note]) -> bool:
-    """Thinking comes back in its order and its words, or not at all."""
+    """Thinking comes back in its order and its words, as one block, or not at all."""
     rest = list(echoed)
+    if len(said) > 1 and len(rest) == 1 and not rest[0].signature:
+        whole = "".join(thought.text for thought in said)
+        if "".join(whole.split()) == "".join(rest[0].text.split()):
+            signed = any(thought.signature for thought in said)
+            notes |= {Note.JOINED_THINKING} | ({Note.DROPPED_SIGNATURE} if signed else set())
+            return True
     for thought in said:
         if not rest or rest[0].text.strip() != thought.text.strip():
             notes.add(Note.DROPPED_THINKING)

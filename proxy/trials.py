@@ -10,6 +10,7 @@ the rest beside it under `.damaged`; the trial is then incomplete.
 import logging
 import zlib
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import cast
 
 import anyio
 
-from proxy.chains import Chains, Party, Scene, Turn, scene_of
+from proxy.chains import Chains, scene_of
 from proxy.dialects import DIALECTS
 from proxy.showing import Showing
 from proxy.spool import Key, Segment, Spool, Ticket
-from runtime.formats.conversation import Message
+from proxy.turns import Party, Scene, Turn
+from runtime.formats.codec import Piece
+from runtime.formats.conversation import Message, Start
 from specs import evidence
 from specs.errors import InvalidInput, PracticumError
 from specs.evidence import Arrays, Frame
@@ -60,6 +63,8 @@ class Call:
     turn: Turn
     messages: tuple[Message, ...]
     system: tuple[str, ...] = ()
+    begun: Sequence[Piece] | None = None
+    """What of the answer its prompt has (see `Family.begun`)."""
     streamed: bool = False
     """Whether the answer was first asked for as events."""
     logprobs: "array[float] | None" = None
@@ -229,16 +234,16 @@ class _Replay:
     def _intent(self, intent: Intent, arrays: Arrays) -> None:
         party = Party(intent.session, intent.agent)
         self._trial.order(party.agent)
-        scene, messages = Scene(b"", b"", intent.sampler), ()
+        scene, messages, start = Scene(b"", b"", intent.sampler), (), Start()
         try:
             dialect = DIALECTS[intent.dialect]
             request = dialect.read(zlib.decompress(arrays["request"].tobytes()))
             scene = scene_of(request.conversation, intent.sampler)
-            messages = request.conversation.messages
+            messages, start = request.conversation.messages, request.conversation.start
         except (KeyError, zlib.error, InvalidInput):
             self._trial.chains.incomplete = True
         base = None if intent.branch is not None else self._turns.get(intent.parent or "")
-        turn = Turn(intent.interaction, base, arrays["suffix"], array("i"), scene, party)
+        turn = Turn(intent.interaction, base, arrays["suffix"], array("i"), scene, party, start)
         if base is not None:
             base.followers += 1
         self._turns[intent.interaction] = turn

@@ -30,8 +30,8 @@ RENDERERS: Mapping[FamilyName, int] = MappingProxyType(
     {
         "chatml": 1,
         "qwen3": 1,
-        "qwen3-coder": 1,
-        "qwen3.5": 1,
+        "qwen3-coder": 2,
+        "qwen3.5": 2,
         "deepseek-v3.1": 1,
         "deepseek-v4": 1,
         "kimi-k2": 1,

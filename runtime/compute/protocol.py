@@ -62,7 +62,8 @@ class SampleContext:
     `call` counts the trial's answered calls before this one, from 0. The rest tells agents
     apart where the harness does: `order` is 0 for the main agent and n for the n-th other one
     that called, `agent_call` counts the agent's own answered calls, `opening` is the text of
-    the first turn of its user and `request` the text of the last turn.
+    the first turn of its user and `request` the text of the last turn. `begun` is what of the
+    answer the prompt has already, spelled; None where the model begins by itself.
     """
 
     task: str = ""
@@ -73,6 +74,7 @@ class SampleContext:
     agent_call: int | None = None
     opening: str = ""
     request: str = ""
+    begun: str | None = None
 
 
 NO_CONTEXT = SampleContext()

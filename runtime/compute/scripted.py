@@ -23,7 +23,7 @@ from runtime.compute import models
 from runtime.compute.protocol import SampleContext, Sampled, SamplingParams
 from runtime.compute.scenario import Reply, Scenario, found
 from runtime.formats.carried import load_codec
-from runtime.formats.codec import Codec, Mark, Piece
+from runtime.formats.codec import Codec, Mark, Piece, spell
 from runtime.formats.conversation import Block, Text, Thinking, ToolUse
 from runtime.formats.families import Family, family_of
 from specs.errors import Conflict, ErrorCode, ErrorObject, Unavailable
@@ -84,7 +84,7 @@ class ScriptedCompute:
         info = models.model_info(model)
         codec = _codec(info.tokenizer_digest, model)
         family = family_of(info, codec)
-        tokens, cut = _tokens(reply, family, codec)
+        tokens, cut = _tokens(reply, family, codec, context.begun)
         whole = len(tokens) <= max_tokens and not cut
         kept = np.array(tokens[:max_tokens], np.int32)
         return Sampled(kept, None, "stop" if whole else "length", "scripted")
@@ -135,16 +135,42 @@ def _script(scenario: Scenario, context: SampleContext) -> tuple[Sequence[str | 
     return unnamed[place].replies if place < len(unnamed) else [], own
 
 
-def _tokens(reply: str | Reply, family: Family, codec: Codec) -> tuple[list[int], bool]:
-    """The ids of a reply with its stop, and whether it stays open."""
+def _tokens(
+    reply: str | Reply, family: Family, codec: Codec, begun: str | None
+) -> tuple[list[int], bool]:
+    """The ids of a reply with its stop, and whether it stays open.
+
+    Behind an answer that its prompt has begun comes the rest of it; behind the beginning of a
+    call, the reply's calls, if they are what was begun.
+    """
     cut = isinstance(reply, Reply) and reply.stop == "length"
     if isinstance(reply, Reply) and reply.raw is None:
-        return list(codec.encode(family.answer(_blocks(reply), cut=cut))), cut
+        blocks = _blocks(reply)
+        if begun and reply.calls:
+            blocks = [block for block in blocks if isinstance(block, ToolUse)]
+        pieces = family.answer(blocks, cut=cut, quiet=begun is not None)
+        return list(codec.encode(_behind(pieces, begun or ""))), cut
     pieces = _exact(codec, reply if isinstance(reply, str) else reply.raw or "")
     ended = bool(pieces) and isinstance(pieces[-1], Mark) and pieces[-1].token in family.stops
     if not cut and not ended:
         pieces.append(Mark(family.stops[0]))
     return list(codec.encode(pieces)), cut
+
+
+def _behind(pieces: Sequence[Piece], begun: str) -> Sequence[Piece]:
+    """What is left of an answer behind its beginning; all of it, if it begins otherwise."""
+    left = begun
+    for place, piece in enumerate(pieces):
+        if not left:
+            return pieces[place:]
+        text = spell([piece])
+        if left.startswith(text):
+            left = left[len(text) :]
+        elif isinstance(piece, str) and piece.startswith(left):
+            return [piece[len(left) :], *pieces[place + 1 :]]
+        else:
+            return pieces
+    return pieces if left else []
 
 
 def _blocks(reply: Reply) -> list[Block]:

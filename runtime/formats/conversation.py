@@ -62,9 +62,22 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """How the answer is to begin, as far as its prompt can make it.
+
+    `thinking`: with it, without it, or as the model does (None). `call`: with a call of the tool
+    of that name, or of any with an empty name; such an answer has no thinking.
+    """
+
+    thinking: bool | None = None
+    call: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
-    """What is rendered: system texts, tools, turns."""
+    """What is rendered: system texts, tools, turns, and how the answer is to begin."""
 
     system: tuple[str, ...]
     tools: tuple[Tool, ...]
     messages: tuple[Message, ...]
+    start: Start = Start()

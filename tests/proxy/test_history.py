@@ -1,14 +1,18 @@
 """Exact history over HTTP: what extends, what branches and why (invariants 1 and 3)."""
 
+from array import array
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proxy.chains import Chains
 from proxy.dialects.anthropic import BILLING_PREFIX
+from proxy.turns import Party, Scene, Turn
+from runtime.formats.conversation import Conversation, Message, Text, Thinking
 from specs import evidence
 from specs.interaction import BranchReason, CallState
-from tests.proxy.world import Dice, Harness, echo, ids_text, user, world
+from tests.proxy.world import Dice, Harness, echo, ids_text, text_ids, user, world
 
 pytestmark = pytest.mark.anyio
 
@@ -168,6 +172,97 @@ async def test_a_rewound_call_keeps_the_sampled_tokens_of_what_it_goes_back_to(
     assert three.intent.branch is BranchReason.REWOUND and three.prompt[: len(whole)] == whole
 
 
+@pytest.mark.parametrize("change", ["system", "edit", "compaction"])
+async def test_an_answer_keeps_its_sampled_tokens_where_the_prompt_is_rendered_anew(
+    short_dir: Path, change: str
+) -> None:
+    """Invariant 1: after a change of system, an edit before it, a compaction that keeps it."""
+    odd = [200, 131, 7, *text_ids(f"Look.\n{call('ls')}")]  # no UTF-8 at its beginning
+    async with world(short_dir, compute=Dice(["one", odd, "x"])) as stack:
+        gateway, claims = stack.gateway, stack.gateway.claims()
+        harness = stack.harness(**claims)
+        first = await harness.say([user("u")], tools=[BASH])
+        turns = [user("u"), echo(first), user("v")]
+        second = await harness.say(turns, tools=[BASH])
+        answered = {"role": "user", "content": [result(second["content"][1], "a")]}
+        kept = [user("v"), echo(second), answered]
+        fields: dict[str, Any] = {"tools": [BASH]}
+        if change == "system":
+            turns, fields = [*turns[:2], *kept], {"tools": [BASH], "system": "new"}
+        elif change == "edit":
+            turns = [user("other"), echo(first), *kept]
+        else:
+            turns = kept
+    async with world(short_dir, gateway=gateway, compute=stack.compute) as stack:
+        await stack.harness(**claims).say(turns, **fields)
+        one, two, three = stack.interactions(claims["trial"])
+    assert three.intent.branch is not None and "kept_answers" in three.intent.normalisations
+    (at,) = [
+        place
+        for place in range(len(three.prompt))
+        if three.prompt[place : place + len(two.output)] == two.output
+    ]
+    assert ids_text(three.prompt[:at]).endswith(
+        "<|im_start|>user\nv<|im_end|>\n<|im_start|>assistant\n"
+    )
+    rest = ids_text(three.prompt[at + len(two.output) :])
+    assert rest == (
+        "\n<|im_start|>user\n<tool_response>\na\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert (one.output in [three.prompt[i : i + len(one.output)] for i in range(at)]) == (
+        change != "compaction"
+    )
+
+
+async def test_words_of_others_are_not_taken_for_an_answer_with_hidden_thinking() -> None:
+    """An answer is known by its ids and signatures, or by its words where it hides nothing."""
+    chains = Chains()
+    scene, party = Scene(b"", b"", "smp"), Party()
+    asked = (Message("user", (Text("u"),)),)
+    content: list[Any] = [
+        {"type": "thinking", "thinking": "long", "signature": "s"},
+        {"type": "text", "text": "OK"},
+    ]
+    turn = Turn("int_1", None, array("i", [5]), array("i", [6, 2]), scene, party)
+    chains.settle(turn, asked, content)
+    other = (Message("user", (Text("w"),)), Message("assistant", (Text("OK"),)), *asked)
+    found = chains.match(Conversation(("new",), (), other), scene, party, {})
+    assert found.base is None and found.kept == ()
+    whole = Message("assistant", (Thinking("long", "s"), Text("OK")))
+    known = (other[0], whole, *asked)
+    found = chains.match(Conversation(("new",), (), known), scene, party, {})
+    assert found.kept == ((1, turn),)
+
+
+@pytest.mark.parametrize(
+    ("choice", "begun"),
+    [
+        ({"type": "any"}, '<tool_call>\n{"name":'),
+        ({"type": "tool", "name": "Bash"}, '<tool_call>\n{"name": "Bash", "arguments":'),
+    ],
+)
+async def test_a_call_that_is_asked_for_begins_in_the_prompt(
+    short_dir: Path, choice: dict[str, Any], begun: str
+) -> None:
+    """Its beginning is prompt, never output (invariant 1), and the next turn extends both."""
+    said = '<tool_call>\n{"name": "Bash", "arguments": {"command": "ls"}}\n</tool_call>'
+    rest = said.removeprefix(begun)
+    async with world(short_dir, compute=Dice([rest, "done"])) as stack:
+        claims = stack.gateway.claims()
+        harness = stack.harness(**claims)
+        first = await harness.say([user("u")], tools=[BASH], tool_choice=choice)
+        (made,) = first["content"]
+        assert first["stop_reason"] == "tool_use" and made["input"] == {"command": "ls"}
+        answered = {"role": "user", "content": [result(made, "a")]}
+        await harness.say([user("u"), echo(first), answered], tools=[BASH])
+        one, two = stack.interactions(claims["trial"])
+    assert ids_text(one.prompt).endswith(f"<|im_start|>assistant\n{begun}")
+    assert ids_text(one.output) == f"{rest}<|im_end|>"
+    assert not any(note.startswith("unenforced") for note in one.intent.normalisations)
+    assert two.exact
+
+
 async def test_an_empty_answer_is_part_of_the_history(short_dir: Path) -> None:
     async with world(short_dir, compute=Dice([""])) as stack:
         claims = stack.gateway.claims()
@@ -250,8 +345,10 @@ async def test_noise_of_claude_code_is_left_out_of_the_prompt(short_dir: Path) -
         "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\nu<|im_end|>\n"
         "<|im_start|>system\nSkills: none.<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert {"dropped:billing_header", "ignored:thinking", "ignored:new"} <= set(
-        call.intent.normalisations
+    assert call.intent.normalisations == (
+        "dropped:billing_header",
+        "ignored:new",
+        "ignored:output_config",
     )
 
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from proxy.app import Parts, Settings, running
 from proxy.auth import AUDIENCE
-from proxy.chains import Party
 from proxy.dialects import MESSAGES
+from proxy.turns import Party
 from specs import evidence
 from specs.interaction import CallState, Interaction
 from specs.worker_api import TrialClaims

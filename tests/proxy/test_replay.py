@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from proxy.chains import Chains, Match, Party, Scene, Turn
+from proxy.chains import Chains
 from proxy.replay import Note, compare
+from proxy.turns import Match, Party, Scene, Turn
 from runtime.formats.conversation import (
     Block,
     Conversation,
@@ -147,8 +148,11 @@ def test_written_text_may_lose_the_space_at_the_end_of_its_lines(
         ([Thinking("t", "s"), use()], [Thinking("t", "r"), use()], None),
         ([Thinking("a"), Thinking("b")], [Thinking("b")], {Note.DROPPED_THINKING}),
         ([Text("a")], [Thinking("t"), Text("a")], None),
+        ([Thinking("a\n", "s"), use(), Thinking("b", "t")], [Thinking("a\nb"), use()],
+         {Note.JOINED_THINKING, Note.DROPPED_SIGNATURE}),
+        ([Thinking("a"), Thinking("b")], [Thinking("ac")], None),
     ],
-)
+)  # fmt: skip
 def test_texts_may_move_towards_the_front_and_lose_space(
     said: list[Block], echoed: list[Block], notes: set[Note] | None
 ) -> None:

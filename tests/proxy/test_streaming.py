@@ -15,7 +15,7 @@ from proxy.admission import Limits
 from proxy.spool import Segment
 from specs import evidence
 from specs.canonical import digest_bytes
-from specs.errors import ErrorCode, Internal, InvalidInput, PracticumError, Unavailable
+from specs.errors import Conflict, ErrorCode, Internal, InvalidInput, PracticumError, Unavailable
 from specs.interaction import CallState
 from tests.proxy.test_history import BASH, call
 from tests.proxy.world import Dice, Harness, World, echo, ids_text, until, user, world
@@ -217,6 +217,18 @@ async def test_a_connection_that_a_script_drops_breaks_and_costs_no_evidence(
         await harness.say([user("u")])
         seal = (await stack.seal(claims["trial"])).json()
     assert seal["complete"] and seal["states"]["refused"] == 1
+
+
+async def test_a_scenario_that_has_no_reply_has_sampled_nothing_and_loses_no_evidence(
+    short_dir: Path,
+) -> None:
+    async with world(short_dir, compute=Dice(["a"]), patience=30) as stack:
+        claims = stack.gateway.claims()
+        stack.compute.failures = [Conflict("no reply", code=ErrorCode.SCENARIO_EXHAUSTED)]
+        response = await stack.harness(**claims).post([user("u")])
+        seal = (await stack.seal(claims["trial"])).json()
+    assert response.status_code >= 400
+    assert seal["complete"] and seal["states"]["refused"] == 1 and seal["states"]["lost"] == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])

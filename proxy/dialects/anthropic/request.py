@@ -16,6 +16,7 @@ from proxy.dialects.anthropic import wire
 from proxy.dialects.anthropic.content import Blocks, unsupported
 from proxy.dialects.base import Request
 from proxy.dialects.body import read_object, refuse, validated
+from proxy.dialects.wishes import ANY, wanted
 from runtime.formats.conversation import Block, Conversation, Message, Tool, ToolResult, ToolUse
 from specs import canonical
 
@@ -72,15 +73,44 @@ def _stop_sequences(sequences: Sequence[str]) -> tuple[str, ...]:
 
 
 def _conversation(body: wire.CountBody, notes: set[str]) -> Conversation:
-    if body.tool_choice is not None:
-        if body.tool_choice.type in ("any", "tool"):
-            notes.add("unenforced:tool_choice")
-        if body.tool_choice.disable_parallel_tool_use:
-            notes.add("unenforced:disable_parallel_tool_use")
     blocks = Blocks(notes)
     messages = _messages(body.messages, blocks)
     system = _system(body.system or "", blocks)
-    return Conversation(system, _tools(body.tools or (), notes), messages)
+    tools = _tools(body.tools or (), notes)
+    start = wanted(_thinking(body.thinking, notes), _call(body.tool_choice, notes), tools, notes)
+    return Conversation(system, tools, messages, start)
+
+
+def _call(choice: wire.WireToolChoice | None, notes: set[str]) -> str | None:
+    """The call that the answer has to begin with, if any."""
+    if choice is None:
+        return None
+    if choice.disable_parallel_tool_use:
+        notes.add("unenforced:disable_parallel_tool_use")
+    if choice.type == "tool":
+        if not choice.name:
+            raise refuse("tool_choice.name", "Field required")
+        return choice.name
+    return ANY if choice.type == "any" else None
+
+
+def _thinking(value: JsonValue, notes: set[str]) -> bool | None:
+    """Whether the answer is to have thinking; `adaptive` leaves it to the model."""
+    if value is None:
+        return None
+    fields = value if isinstance(value, dict) else {}
+    match fields.get("type"):
+        case "disabled":
+            return False
+        case "adaptive":
+            return None
+        case "enabled":
+            if fields.get("budget_tokens") is not None:
+                notes.add("unenforced:thinking.budget_tokens")
+            return True
+        case _:
+            notes.add("ignored:thinking")
+            return None
 
 
 def _messages(found: Sequence[wire.WireMessage], blocks: Blocks) -> tuple[Message, ...]:

@@ -136,6 +136,7 @@ class CountBody(Wire):
     system: str | list[Part] | None = None
     tools: list[WireTool] | None = None
     tool_choice: WireToolChoice | None = None
+    thinking: JsonValue = None
 
 
 class MessageBody(CountBody):

@@ -20,6 +20,7 @@ from proxy.dialects.openai.chat_wire import (
     ChatTool,
     ToolCall,
 )
+from proxy.dialects.wishes import openai_call, openai_thinking, wanted
 from runtime.formats.conversation import Block, Conversation, Text, Thinking, Tool, ToolUse
 from specs.errors import ErrorCode
 
@@ -91,14 +92,15 @@ def _stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _conversation(body: ChatBody, notes: set[str]) -> Conversation:
-    if body.tool_choice not in (None, "none", "auto"):
-        notes.add("unenforced:tool_choice")
     if body.parallel_tool_calls is False:
         notes.add("unenforced:parallel_tool_calls")
     turns = content.Turns(notes)
     for index, message in enumerate(body.messages):
         _add(turns, message, f"messages.{index}")
-    return turns.conversation(_tools(body.tools or (), notes), "messages")
+    tools = _tools(body.tools or (), notes)
+    thinking = openai_thinking(body.reasoning_effort, "reasoning_effort", notes)
+    start = wanted(thinking, openai_call(body.tool_choice, notes), tools, notes)
+    return turns.conversation(tools, "messages", start)
 
 
 def _add(turns: content.Turns, message: ChatMessage, field: str) -> None:

@@ -60,6 +60,7 @@ class ChatBody(Wire):
     tools: list[ChatTool] | None = None
     tool_choice: str | dict[str, JsonValue] | None = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: JsonValue = None
     functions: JsonValue = None
     function_call: JsonValue = None
     max_tokens: int | None = Field(default=None, ge=1, le=MAX_SAFE_INTEGER)

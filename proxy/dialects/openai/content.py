@@ -15,6 +15,7 @@ from runtime.formats.conversation import (
     Block,
     Conversation,
     Message,
+    Start,
     Text,
     Tool,
     ToolResult,
@@ -214,14 +215,14 @@ class Turns:
             self.notes.add("dropped:repeated_result")
         self._results.setdefault(call, ToolResult(call, text))
 
-    def conversation(self, tools: Sequence[Tool], field: str) -> Conversation:
+    def conversation(self, tools: Sequence[Tool], field: str, start: Start) -> Conversation:
         """All of it. A request of system texts alone ends with the last one as its turn."""
         self._flush()
         if not self._messages and self._system:
             self._messages.append(Message("system", (Text(self._system.pop()),)))
         if not self._messages:
             raise refuse(field, "at least one message with content is required")
-        return Conversation(tuple(self._system), tuple(tools), tuple(self._messages))
+        return Conversation(tuple(self._system), tuple(tools), tuple(self._messages), start)
 
     def _flush(self) -> None:
         if not self._results:

@@ -15,6 +15,7 @@ from proxy.dialects.base import Request
 from proxy.dialects.body import read_object, refuse, validated
 from proxy.dialects.openai import content
 from proxy.dialects.openai import responses_wire as wire
+from proxy.dialects.wishes import openai_call, openai_thinking, wanted
 from runtime.formats.conversation import Conversation, Text, Thinking, Tool, ToolUse
 from specs.errors import ErrorCode
 
@@ -80,8 +81,6 @@ def _unenforced(value: dict[str, JsonValue]) -> set[str]:
         notes.add("unenforced:text.format")
     if value.get("truncation") == "auto":
         notes.add("unenforced:truncation")
-    if value.get("tool_choice") not in (None, "none", "auto"):
-        notes.add("unenforced:tool_choice")
     if value.get("parallel_tool_calls") is False:
         notes.add("unenforced:parallel_tool_calls")
     return notes
@@ -96,7 +95,13 @@ def _conversation(body: wire.ResponseBody, notes: set[str]) -> Conversation:
     else:
         for index, item in enumerate(body.input):
             _add(turns, item, f"input.{index}")
-    return turns.conversation(_tools(body.tools or (), notes), "input")
+    tools = _tools(body.tools or (), notes)
+    asked = body.reasoning if isinstance(body.reasoning, dict) else {}
+    notes |= {f"ignored:reasoning.{name[:64]}" for name in asked if name != "effort"}
+    effort = asked.get("effort")
+    thinking = openai_thinking(effort, "reasoning.effort", notes)
+    start = wanted(thinking, openai_call(body.tool_choice, notes), tools, notes)
+    return turns.conversation(tools, "input", start)
 
 
 def _add(turns: content.Turns, item: wire.Item, field: str) -> None:

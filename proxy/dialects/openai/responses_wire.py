@@ -76,6 +76,7 @@ class ResponseBody(Wire):
     tools: list[ResponseTool] | None = None
     tool_choice: str | dict[str, JsonValue] | None = None
     parallel_tool_calls: bool | None = None
+    reasoning: JsonValue = None
     max_output_tokens: int | None = Field(default=None, ge=1, le=MAX_SAFE_INTEGER)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)

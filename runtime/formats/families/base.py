@@ -10,13 +10,17 @@ thinking policy of all families is `preserve`.
 An assistant turn that is rendered rather than stored (a foreign history, a prefill, a scenario)
 is the open turn followed by what the model would have written. Rendered system turns stand where
 they were sent.
+
+How an answer begins can be made so by its prompt alone (`Conversation.start`): thinking that the
+prompt has closed, a call that it has begun. These tokens are prompt, never output; what a family
+cannot be made to do this way is `unenforced`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, override
 
-from runtime.formats.codec import Codec, Mark, Piece
+from runtime.formats.codec import Codec, Mark, Piece, spell
 from runtime.formats.conversation import (
     Block,
     Conversation,
@@ -27,7 +31,15 @@ from runtime.formats.conversation import (
     ToolResult,
     ToolUse,
 )
-from runtime.formats.families.reading import Grammar, Parsed, Reader, SectionReader
+from runtime.formats.families.lexer import pattern
+from runtime.formats.families.reading import (
+    Body,
+    Grammar,
+    Parsed,
+    ReadCall,
+    Reader,
+    SectionReader,
+)
 
 
 class Family(Protocol):
@@ -60,20 +72,48 @@ class Family(Protocol):
         """
         ...
 
-    def answer(self, blocks: Sequence[Block], *, cut: bool = False) -> list[Piece]:
-        """What the model would have sampled to say `blocks`, with its stop unless `cut`."""
+    def begun(self, conversation: Conversation) -> list[Piece] | None:
+        """What of the answer the prompt has as `conversation.start` asks for it: the beginning
+        of a call, or nothing but closed thinking. None where the model begins by itself."""
         ...
 
-    def reader(self, *, call: str, tools: Sequence[Tool], prefilled: bool = False) -> Reader:
+    def unenforced(self, conversation: Conversation) -> frozenset[str]:
+        """What `conversation.start` asks for in vain: `thinking`, `tool_choice`."""
+        ...
+
+    def answer(
+        self, blocks: Sequence[Block], *, cut: bool = False, quiet: bool = False
+    ) -> list[Piece]:
+        """What the model would have sampled to say `blocks`, with its stop unless `cut`.
+
+        `quiet`: behind a prompt that has closed thinking, which is then left out.
+        """
+        ...
+
+    def reader(
+        self,
+        *,
+        call: str,
+        tools: Sequence[Tool],
+        prefilled: bool = False,
+        begun: Sequence[Piece] | None = None,
+    ) -> Reader:
         """Reads an answer as it arrives.
 
         `call` names the interaction and makes the ids of tool calls; without `tools` markup of
         a call is text. `prefilled`: the prompt ends with the beginning of the answer's text.
+        `begun` is what `begun` says of its conversation.
         """
         ...
 
     def parse(
-        self, pieces: Iterable[Piece], *, call: str, tools: Sequence[Tool], prefilled: bool = False
+        self,
+        pieces: Iterable[Piece],
+        *,
+        call: str,
+        tools: Sequence[Tool],
+        prefilled: bool = False,
+        begun: Sequence[Piece] | None = None,
     ) -> Parsed:
         """Content blocks of a whole answer (see `Codec.pieces`): its reader, fed and closed."""
         ...
@@ -90,17 +130,42 @@ class Template(ABC):
     stops: tuple[str, ...]
     required: tuple[str, ...]
     """Control tokens without which the family cannot be used."""
+    call: tuple[str, str]
+    """Opens and closes a call."""
+    inner: tuple[str, ...] = ()
+    """More markup inside of a call."""
+    section: tuple[str, str] | None = None
+    """Stands around a row of calls."""
+    think: tuple[str, str] | None = None
     thinks = False
     opens_thinking = False
     """Whether `generation` leaves thinking open."""
+    unthought: tuple[Piece, ...] = ()
+    """What `said` begins with where nothing was thought, and `quiet` has in the prompt."""
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
-        self.grammar = self.make_grammar(codec)
+        names = (*self.call, *self.inner, *(self.section or ()), *(self.think or ()))
+        self.grammar = Grammar(
+            {name: pattern(codec, *self.spelling(name)) for name in names},
+            self.read_call,
+            call=self.call,
+            section=self.section,
+            think=self.think,
+            stops=frozenset(self.stops),
+        )
+
+    def spelling(self, name: str) -> Sequence[Piece]:
+        """The parts of a piece of markup; one control token, if the tokenizer has it."""
+        return (Mark(name),)
 
     @abstractmethod
-    def make_grammar(self, codec: Codec) -> Grammar:
-        """The markup of an answer."""
+    def read_call(self, body: Body, tools: Mapping[str, Tool]) -> ReadCall:
+        """A call between its marks.
+
+        Raises:
+            Unreadable: it is none.
+        """
 
     @abstractmethod
     def opening(self, system: Sequence[str], tools: Sequence[Tool]) -> list[Piece]:
@@ -109,6 +174,15 @@ class Template(ABC):
     @abstractmethod
     def generation(self, before: Message | None) -> list[Piece]:
         """The open turn that the model continues; `before` is the turn before it."""
+
+    def quiet(self, before: Message | None) -> list[Piece]:
+        """The same in which the model does not think."""
+        return self.generation(before)
+
+    @abstractmethod
+    def call_start(self, name: str, tools: Sequence[Tool]) -> list[Piece]:
+        """The beginning of a call of a tool, or of any with an empty name, up to where the
+        model's own tokens would have a boundary as well."""
 
     @abstractmethod
     def said(self, blocks: Sequence[Block]) -> list[Piece]:
@@ -124,32 +198,73 @@ class Template(ABC):
 
     def prompt(self, conversation: Conversation) -> list[Piece]:
         opening = self.opening(conversation.system, conversation.tools)
-        return [*opening, *self.open_turns(conversation.messages, 0)]
+        return [*opening, *self.open_turns(conversation, 0)]
 
     def suffix(self, conversation: Conversation, start: int, last: str | None) -> list[Piece]:
-        return [*self.joint(last), *self.open_turns(conversation.messages, start)]
+        return [*self.joint(last), *self.open_turns(conversation, start)]
 
-    def answer(self, blocks: Sequence[Block], *, cut: bool = False) -> list[Piece]:
-        return [*self.said(blocks), *([] if cut else [Mark(self.stop(blocks))])]
+    def begun(self, conversation: Conversation) -> list[Piece] | None:
+        return None if _is_filled(conversation) else self._begun(conversation)
+
+    def unenforced(self, conversation: Conversation) -> frozenset[str]:
+        start = conversation.start
+        called = start.call is not None
+        vain = {"tool_choice"} if called and _is_filled(conversation) else set[str]()
+        if start.thinking and (called or not self.thinks):
+            vain.add("thinking")
+        return frozenset(vain)
+
+    def answer(
+        self, blocks: Sequence[Block], *, cut: bool = False, quiet: bool = False
+    ) -> list[Piece]:
+        if quiet:
+            blocks = [block for block in blocks if not isinstance(block, Thinking)]
+        pieces = self.said(blocks)
+        if quiet:
+            assert tuple(pieces[: len(self.unthought)]) == self.unthought
+            del pieces[: len(self.unthought)]
+        return [*pieces, *([] if cut else [Mark(self.stop(blocks))])]
 
     def stop(self, blocks: Sequence[Block]) -> str:
         """The stop token that the model draws after saying `blocks`."""
         del blocks
         return self.stops[0]
 
-    def reader(self, *, call: str, tools: Sequence[Tool], prefilled: bool = False) -> Reader:
-        thinking = self.opens_thinking and not prefilled
-        return SectionReader(self.grammar, call=call, tools=tools, thinking=thinking)
+    def reader(
+        self,
+        *,
+        call: str,
+        tools: Sequence[Tool],
+        prefilled: bool = False,
+        begun: Sequence[Piece] | None = None,
+    ) -> Reader:
+        thinking = self.opens_thinking and not prefilled and begun is None
+        reader = SectionReader(self.grammar, call=call, tools=tools, thinking=thinking)
+        reader.feed(self.as_sampled(begun or ()))
+        return reader
+
+    def as_sampled(self, pieces: Iterable[Piece]) -> Iterable[Piece]:
+        """The same as they come out of the tokenizer: what is no control token there is text."""
+        for piece in pieces:
+            known = isinstance(piece, str) or self.codec.mark(piece.token) is not None
+            yield piece if known else spell([piece])
 
     def parse(
-        self, pieces: Iterable[Piece], *, call: str, tools: Sequence[Tool], prefilled: bool = False
+        self,
+        pieces: Iterable[Piece],
+        *,
+        call: str,
+        tools: Sequence[Tool],
+        prefilled: bool = False,
+        begun: Sequence[Piece] | None = None,
     ) -> Parsed:
-        reader = self.reader(call=call, tools=tools, prefilled=prefilled)
+        reader = self.reader(call=call, tools=tools, prefilled=prefilled, begun=begun)
         reader.feed(pieces)
         return reader.close()
 
-    def open_turns(self, messages: Sequence[Message], start: int) -> list[Piece]:
+    def open_turns(self, conversation: Conversation, start: int) -> list[Piece]:
         """The turns from `start`, and then the one that the model continues."""
+        messages = conversation.messages
         calls = {
             block.id: block
             for message in messages
@@ -162,8 +277,18 @@ class Template(ABC):
         for index in range(start, end):
             before = messages[index - 1] if index else None
             pieces += self.turn(messages[index], before, calls)
-        pieces += self.generation(messages[end - 1] if end else None)
+        before = messages[end - 1] if end else None
+        begun = None if filled else self._begun(conversation)
+        if begun is not None:
+            return [*pieces, *self.quiet(before), *begun]
+        pieces += self.generation(before)
         return [*pieces, *self.prefill(joined_text(messages[-1].blocks))] if filled else pieces
+
+    def _begun(self, conversation: Conversation) -> list[Piece] | None:
+        start = conversation.start
+        if start.call is not None:
+            return self.call_start(start.call, conversation.tools)
+        return [] if start.thinking is False else None
 
     @abstractmethod
     def turn(
@@ -202,6 +327,11 @@ class RoleTurns(Template):
         if not results or any(isinstance(block, Text) for block in message.blocks):
             pieces += self.user(joined_text(message.blocks))
         return pieces
+
+
+def _is_filled(conversation: Conversation) -> bool:
+    """Whether the last turn is the beginning of the answer."""
+    return bool(conversation.messages) and conversation.messages[-1].role == "assistant"
 
 
 def joined_text(blocks: Sequence[Block]) -> str:

@@ -8,7 +8,7 @@ thinking of a foreign turn is left out.
 
 from collections.abc import Mapping, Sequence
 
-from runtime.formats.codec import Codec, Mark, Piece
+from runtime.formats.codec import Mark, Piece
 from runtime.formats.conversation import (
     Block,
     Message,
@@ -19,8 +19,7 @@ from runtime.formats.conversation import (
     ToolUse,
 )
 from runtime.formats.families.base import Template
-from runtime.formats.families.lexer import pattern
-from runtime.formats.families.reading import Grammar
+from runtime.formats.families.reading import Body, ReadCall
 from runtime.formats.families.values import dumps, read_json_call, signature
 
 _TOOLS_BEFORE = (
@@ -43,11 +42,10 @@ class ChatML(Template):
     renderer = "chatml/1"
     stops = (END, "<|endoftext|>")
     required = (START, END)
+    call = (OPEN, CLOSE)
 
-    def make_grammar(self, codec: Codec) -> Grammar:
-        names = (OPEN, CLOSE)
-        patterns = {name: pattern(codec, Mark(name)) for name in names}
-        return Grammar(patterns, read_json_call, call=names, stops=frozenset(self.stops))
+    def read_call(self, body: Body, tools: Mapping[str, Tool]) -> ReadCall:
+        return read_json_call(body, tools)
 
     def opening(self, system: Sequence[str], tools: Sequence[Tool]) -> list[Piece]:
         content: list[Piece] = ["\n\n".join(system)] if system else []
@@ -59,6 +57,10 @@ class ChatML(Template):
     def generation(self, before: Message | None) -> list[Piece]:
         del before
         return [Mark(START), "assistant\n"]
+
+    def call_start(self, name: str, tools: Sequence[Tool]) -> list[Piece]:
+        del tools
+        return json_call_start(name)
 
     def said(self, blocks: Sequence[Block]) -> list[Piece]:
         return _content(blocks)
@@ -93,6 +95,11 @@ def json_call(call: ToolUse) -> list[Piece]:
     """A call in its markup."""
     spec = dumps({"name": call.name, "arguments": dict(call.input)})
     return [Mark(OPEN), f"\n{spec}\n", Mark(CLOSE)]
+
+
+def json_call_start(name: str) -> list[Piece]:
+    """The beginning of a call; without a name, of any."""
+    return [Mark(OPEN), f'\n{{"name": {dumps(name)}, "arguments":' if name else '\n{"name":']
 
 
 def tool_response(result: ToolResult) -> list[Piece]:

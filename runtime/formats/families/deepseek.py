@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from runtime.formats.codec import Codec, Mark, Piece
+from runtime.formats.codec import Mark, Piece
 from runtime.formats.conversation import Block, Message, Text, Tool, ToolResult, ToolUse
 from runtime.formats.families.base import (
     RoleTurns,
@@ -21,8 +21,7 @@ from runtime.formats.families.base import (
     joined_text,
     thoughts,
 )
-from runtime.formats.families.lexer import Pattern, pattern
-from runtime.formats.families.reading import Body, Grammar, ReadCall, Unreadable
+from runtime.formats.families.reading import Body, ReadCall, Unreadable
 from runtime.formats.families.values import dumps, function, read_object, write_value
 
 BEGIN, END = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
@@ -39,6 +38,7 @@ _PARAMETER, _PARAMETER_END = "<｜DSML｜parameter", "</｜DSML｜parameter>"
 
 class _DeepSeek(RoleTurns):
     stops = (END,)
+    think = (THINK, UNTHINK)
 
     def user(self, text: str) -> list[Piece]:
         return [Mark(USER), text]
@@ -55,17 +55,17 @@ class DeepSeekV31(_DeepSeek):
 
     renderer = "deepseek-v3.1/1"
     required = (BEGIN, END, USER, ASSISTANT, UNTHINK, CALLS, CALLS_END, CALL, SEPARATOR, CALL_END)
+    call = (CALL, CALL_END)
+    inner = (SEPARATOR,)
+    section = (CALLS, CALLS_END)
 
-    def make_grammar(self, codec: Codec) -> Grammar:
-        names = (CALLS, CALLS_END, CALL, SEPARATOR, CALL_END, THINK, UNTHINK)
-        return Grammar(
-            {name: pattern(codec, Mark(name)) for name in names},
-            _read_call,
-            call=(CALL, CALL_END),
-            section=(CALLS, CALLS_END),
-            think=(THINK, UNTHINK),
-            stops=frozenset(self.stops),
-        )
+    def read_call(self, body: Body, tools: Mapping[str, Tool]) -> ReadCall:
+        del tools
+        return _read_call(body)
+
+    def call_start(self, name: str, tools: Sequence[Tool]) -> list[Piece]:
+        del tools
+        return [Mark(CALLS), Mark(CALL), *([name, Mark(SEPARATOR)] if name else [])]
 
     def opening(self, system: Sequence[str], tools: Sequence[Tool]) -> list[Piece]:
         texts: list[Piece] = ["\n\n".join(system)] if system else []
@@ -109,19 +109,22 @@ class DeepSeekV4(_DeepSeek):
     required = (BEGIN, END, USER, ASSISTANT, THINK, UNTHINK, DSML)
     thinks = True
     opens_thinking = True
+    unthought = ("", Mark(UNTHINK))
+    call = (_INVOKE, _INVOKE_END)
+    inner = (_PARAMETER, _PARAMETER_END)
+    section = (_DSML_CALLS, _DSML_CALLS_END)
 
-    def make_grammar(self, codec: Codec) -> Grammar:
-        names = (_DSML_CALLS, _DSML_CALLS_END, _INVOKE, _INVOKE_END, _PARAMETER, _PARAMETER_END)
-        patterns: dict[str, Pattern] = {name: pattern(codec, *_around_dsml(name)) for name in names}
-        patterns |= {name: pattern(codec, Mark(name)) for name in (THINK, UNTHINK)}
-        return Grammar(
-            patterns,
-            _read_invoke,
-            call=(_INVOKE, _INVOKE_END),
-            section=(_DSML_CALLS, _DSML_CALLS_END),
-            think=(THINK, UNTHINK),
-            stops=frozenset(self.stops),
-        )
+    def spelling(self, name: str) -> Sequence[Piece]:
+        return _around_dsml(name) if DSML in name else super().spelling(name)
+
+    def read_call(self, body: Body, tools: Mapping[str, Tool]) -> ReadCall:
+        del tools
+        return _read_invoke(body)
+
+    def call_start(self, name: str, tools: Sequence[Tool]) -> list[Piece]:
+        del tools
+        head: list[Piece] = ["\n\n", *_around_dsml(_DSML_CALLS), "\n", *_around_dsml(_INVOKE)]
+        return [*head, f' name="{name}">\n' if name else ' name="']
 
     def opening(self, system: Sequence[str], tools: Sequence[Tool]) -> list[Piece]:
         texts: list[Piece] = ["\n\n".join(system)] if system else []
@@ -133,6 +136,10 @@ class DeepSeekV4(_DeepSeek):
     def generation(self, before: Message | None) -> list[Piece]:
         del before
         return [Mark(ASSISTANT), Mark(THINK)]
+
+    def quiet(self, before: Message | None) -> list[Piece]:
+        del before
+        return [Mark(ASSISTANT), Mark(UNTHINK)]
 
     def said(self, blocks: Sequence[Block]) -> list[Piece]:
         pieces: list[Piece] = [thoughts(blocks), Mark(UNTHINK), joined_text(blocks)]
@@ -160,8 +167,7 @@ class DeepSeekV4(_DeepSeek):
         return [Mark(USER), "\n\n".join(texts)]
 
 
-def _read_call(body: Body, tools: Mapping[str, Tool]) -> ReadCall:
-    del tools
+def _read_call(body: Body) -> ReadCall:
     match list(body):
         case [str(name), Mark(token=token), str(arguments)] if token == SEPARATOR and name.strip():
             return ReadCall(name.strip(), read_object(arguments, "arguments"))
@@ -185,13 +191,12 @@ def _write_invoke(call: ToolUse) -> list[Piece]:
     return [*pieces, "\n", *_around_dsml(_INVOKE_END), "\n"]
 
 
-def _read_invoke(body: Body, tools: Mapping[str, Tool]) -> ReadCall:
+def _read_invoke(body: Body) -> ReadCall:
     """` name="…">`, then parameters, each between its marks.
 
     Raises:
         Unreadable: it is not that.
     """
-    del tools
     parts = list(body)
     name, rest = _attributes(parts.pop(0) if parts else "", ("name",))
     if rest.strip() or not name["name"]:

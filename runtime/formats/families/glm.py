@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from runtime.formats.codec import Codec, Mark, Piece
+from runtime.formats.codec import Mark, Piece
 from runtime.formats.conversation import (
     Block,
     Conversation,
@@ -21,8 +21,7 @@ from runtime.formats.conversation import (
     ToolUse,
 )
 from runtime.formats.families.base import RoleTurns, calls_of, joined_text, thoughts
-from runtime.formats.families.lexer import pattern
-from runtime.formats.families.reading import Body, Grammar, ReadCall, Unreadable
+from runtime.formats.families.reading import Body, ReadCall, Unreadable
 from runtime.formats.families.values import dumps, function, read_value, write_value
 
 USER, ASSISTANT, SYSTEM = "<|user|>", "<|assistant|>", "<|system|>"
@@ -52,18 +51,20 @@ class Glm(RoleTurns):
     renderer = "glm/1"
     stops = (USER, OBSERVATION, ENDOFTEXT)
     required = (USER, ASSISTANT, SYSTEM, OBSERVATION, THINK, UNTHINK, CALL, CALL_END, KEY, VALUE)
+    call = (CALL, CALL_END)
+    inner = (KEY, KEY_END, VALUE, VALUE_END)
+    think = (THINK, UNTHINK)
     thinks = True
     opens_thinking = True
+    unthought = ("", Mark(UNTHINK))
 
-    def make_grammar(self, codec: Codec) -> Grammar:
-        names = (CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, THINK, UNTHINK)
-        return Grammar(
-            {name: pattern(codec, Mark(name)) for name in names},
-            _read_call,
-            call=(CALL, CALL_END),
-            think=(THINK, UNTHINK),
-            stops=frozenset(self.stops),
-        )
+    def read_call(self, body: Body, tools: Mapping[str, Tool]) -> ReadCall:
+        return _read_call(body, tools)
+
+    def call_start(self, name: str, tools: Sequence[Tool]) -> list[Piece]:
+        """Only what follows a name ends it: its first key, where it must have one."""
+        needs = any(tool.name == name and tool.schema.get("required") for tool in tools)
+        return [Mark(CALL), *([name] if name else []), *([Mark(KEY)] if needs else [])]
 
     def suffix(self, conversation: Conversation, start: int, last: str | None) -> list[Piece]:
         pieces = super().suffix(conversation, start, last)
@@ -79,6 +80,10 @@ class Glm(RoleTurns):
     def generation(self, before: Message | None) -> list[Piece]:
         del before
         return [Mark(ASSISTANT), Mark(THINK)]
+
+    def quiet(self, before: Message | None) -> list[Piece]:
+        del before
+        return [Mark(ASSISTANT), Mark(UNTHINK)]
 
     def said(self, blocks: Sequence[Block]) -> list[Piece]:
         pieces: list[Piece] = [thoughts(blocks), Mark(UNTHINK), joined_text(blocks)]

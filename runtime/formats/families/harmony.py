@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from runtime.formats.codec import Codec, Mark, Piece, spell
+from runtime.formats.codec import Mark, Piece, spell
 from runtime.formats.conversation import (
     Block,
+    Conversation,
     Message,
     Text,
     Thinking,
@@ -24,12 +25,10 @@ from runtime.formats.conversation import (
     ToolUse,
 )
 from runtime.formats.families.base import RoleTurns, calls_of
-from runtime.formats.families.lexer import pattern
 from runtime.formats.families.reading import (
     Body,
     Content,
     Delta,
-    Grammar,
     Parsed,
     ReadCall,
     Reader,
@@ -54,15 +53,37 @@ class Harmony(RoleTurns):
     renderer = "gpt-oss/1"
     stops = (RETURN, CALL, "<|endoftext|>")
     required = (START, END, RETURN, CALL, CHANNEL, MESSAGE)
+    call = (MESSAGE, CALL)
+    inner = (START, END, RETURN, CHANNEL, CONSTRAIN)
     thinks = True
 
-    def make_grammar(self, codec: Codec) -> Grammar:
-        names = (START, END, RETURN, CALL, CHANNEL, MESSAGE, CONSTRAIN)
-        patterns = {name: pattern(codec, Mark(name)) for name in names}
-        return Grammar(patterns, _read_call, call=(MESSAGE, CALL), stops=frozenset(self.stops))
+    def read_call(self, body: Body, tools: Mapping[str, Tool]) -> ReadCall:
+        del tools
+        return _read_call(body)
 
-    def reader(self, *, call: str, tools: Sequence[Tool], prefilled: bool = False) -> Reader:
-        return _Reader(call=call, tools=tools, prefilled=prefilled)
+    def call_start(self, name: str, tools: Sequence[Tool]) -> list[Piece]:
+        del tools
+        if not name:
+            return [" to=functions"]
+        return [f" to=functions.{name}", Mark(CHANNEL), "commentary json", Mark(MESSAGE)]
+
+    def unenforced(self, conversation: Conversation) -> frozenset[str]:
+        """A channel that is closed beforehand would take the calls with it."""
+        start = conversation.start
+        vain = {"thinking"} if start.thinking is False and start.call is None else set[str]()
+        return super().unenforced(conversation) | vain
+
+    def reader(
+        self,
+        *,
+        call: str,
+        tools: Sequence[Tool],
+        prefilled: bool = False,
+        begun: Sequence[Piece] | None = None,
+    ) -> Reader:
+        reader = _Reader(call=call, tools=tools, prefilled=prefilled)
+        reader.feed(begun or ())
+        return reader
 
     def opening(self, system: Sequence[str], tools: Sequence[Tool]) -> list[Piece]:
         pieces = _message("system", _SYSTEM + (_CALLS if tools else ""))
@@ -194,7 +215,7 @@ class _Reader:
     def _end(self, token: str) -> None:
         if self._recipient and token == CALL:
             try:
-                self._content.call(_read_call([self._recipient, *self._body], self._tools))
+                self._content.call(_read_call([self._recipient, *self._body]))
             except Unreadable as reason:
                 self._errors.append(str(reason))
                 self._give_back()
@@ -211,8 +232,7 @@ class _Reader:
     _head = ""
 
 
-def _read_call(body: Body, tools: Mapping[str, Tool]) -> ReadCall:
-    del tools
+def _read_call(body: Body) -> ReadCall:
     name, *rest = body
     if any(isinstance(piece, Mark) for piece in rest):
         raise Unreadable("a control token inside of a tool call")

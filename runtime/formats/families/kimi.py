@@ -8,11 +8,10 @@ in the conversation.
 import re
 from collections.abc import Mapping, Sequence
 
-from runtime.formats.codec import Codec, Mark, Piece
+from runtime.formats.codec import Mark, Piece
 from runtime.formats.conversation import Block, Message, Tool, ToolResult, ToolUse
 from runtime.formats.families.base import RoleTurns, calls_of, joined_text, thoughts
-from runtime.formats.families.lexer import pattern
-from runtime.formats.families.reading import Body, Grammar, ReadCall, Unreadable
+from runtime.formats.families.reading import Body, ReadCall, Unreadable
 from runtime.formats.families.values import dumps, read_object, signature
 from specs import canonical
 
@@ -36,18 +35,21 @@ class KimiK2(RoleTurns):
     renderer = "kimi-k2/1"
     stops = (END, "[EOS]")
     required = (END, MIDDLE, USER, ASSISTANT, SYSTEM, CALLS, CALLS_END, CALL, ARGUMENTS, CALL_END)
+    call = (CALL, CALL_END)
+    inner = (ARGUMENTS,)
+    section = (CALLS, CALLS_END)
+    think = (THINK, UNTHINK)
     thinks = True
+    unthought = (Mark(THINK), "", Mark(UNTHINK))
 
-    def make_grammar(self, codec: Codec) -> Grammar:
-        names = (CALLS, CALLS_END, CALL, ARGUMENTS, CALL_END, THINK, UNTHINK)
-        return Grammar(
-            {name: pattern(codec, Mark(name)) for name in names},
-            _read_call,
-            call=(CALL, CALL_END),
-            section=(CALLS, CALLS_END),
-            think=(THINK, UNTHINK),
-            stops=frozenset(self.stops),
-        )
+    def read_call(self, body: Body, tools: Mapping[str, Tool]) -> ReadCall:
+        del tools
+        return _read_call(body)
+
+    def call_start(self, name: str, tools: Sequence[Tool]) -> list[Piece]:
+        """The model counts its calls itself."""
+        del tools
+        return [Mark(CALLS), Mark(CALL), *([f"functions.{name}:"] if name else [])]
 
     def turn(
         self, message: Message, before: Message | None, calls: Mapping[str, ToolUse]
@@ -71,6 +73,9 @@ class KimiK2(RoleTurns):
     def generation(self, before: Message | None) -> list[Piece]:
         del before
         return [Mark(ASSISTANT), "assistant", Mark(MIDDLE)]
+
+    def quiet(self, before: Message | None) -> list[Piece]:
+        return [*self.generation(before), Mark(THINK), Mark(UNTHINK)]
 
     def said(self, blocks: Sequence[Block]) -> list[Piece]:
         pieces = [Mark(THINK), thoughts(blocks), Mark(UNTHINK), joined_text(blocks)]
@@ -120,8 +125,7 @@ def _turn(role: str, name: str, content: Sequence[Piece]) -> list[Piece]:
     return [Mark(role), name, Mark(MIDDLE), *content, Mark(END)]
 
 
-def _read_call(body: Body, tools: Mapping[str, Tool]) -> ReadCall:
-    del tools
+def _read_call(body: Body) -> ReadCall:
     match list(body):
         case [str(number), Mark(token=token), str(arguments)] if token == ARGUMENTS:
             found = _ID.fullmatch(number)

@@ -6,6 +6,8 @@
 
 Results stand in a user turn of their own. Arguments between XML-like tags have no types, so the
 tool's schema says what they are; a tag inside a value that looks like the end of the value ends it.
+As the published templates have it, a truth value or nothing is written there as Python says it
+(`True`, `None`), and a blank line stands between text and the first call.
 """
 
 import re
@@ -13,20 +15,18 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from runtime.formats.codec import Codec, Mark, Piece
+from runtime.formats.codec import Mark, Piece
 from runtime.formats.conversation import Block, Message, Tool, ToolResult, ToolUse
 from runtime.formats.families import chatml
 from runtime.formats.families.base import RoleTurns, calls_of, joined_text, thoughts
 from runtime.formats.families.chatml import CLOSE, END, OPEN, START
-from runtime.formats.families.lexer import pattern
-from runtime.formats.families.reading import Body, Grammar, ReadCall, Unreadable
+from runtime.formats.families.reading import Body, ReadCall, Unreadable
 from runtime.formats.families.values import (
     dumps,
     read_json_call,
     read_value,
     signature,
     text_of,
-    write_value,
 )
 
 THINK, UNTHINK = "<think>", "</think>"
@@ -57,21 +57,18 @@ class Qwen3(RoleTurns):
     renderer = "qwen3/1"
     stops = (END, "<|endoftext|>")
     required = (START, END, OPEN, CLOSE, THINK, UNTHINK)
+    call = (OPEN, CLOSE)
+    think = (THINK, UNTHINK)
     thinks = True
-
-    def make_grammar(self, codec: Codec) -> Grammar:
-        names = (OPEN, CLOSE, THINK, UNTHINK) if self.thinks else (OPEN, CLOSE)
-        return Grammar(
-            {name: pattern(codec, Mark(name)) for name in names},
-            self.read_call,
-            call=(OPEN, CLOSE),
-            think=(THINK, UNTHINK) if self.thinks else None,
-            stops=frozenset(self.stops),
-        )
+    gap = "\n"
+    """Between the text of an answer and its first call."""
 
     def read_call(self, body: Body, tools: Mapping[str, Tool]) -> ReadCall:
-        """A call between its marks."""
         return read_json_call(body, tools)
+
+    def call_start(self, name: str, tools: Sequence[Tool]) -> list[Piece]:
+        del tools
+        return chatml.json_call_start(name)
 
     def opening(self, system: Sequence[str], tools: Sequence[Tool]) -> list[Piece]:
         content: list[Piece] = ["\n\n".join(system)] if system else []
@@ -83,10 +80,15 @@ class Qwen3(RoleTurns):
         del before
         return [Mark(START), "assistant\n"]
 
+    def quiet(self, before: Message | None) -> list[Piece]:
+        del before
+        return [Mark(START), "assistant\n", Mark(THINK), "\n\n", Mark(UNTHINK), "\n\n"]
+
     def said(self, blocks: Sequence[Block]) -> list[Piece]:
         text = joined_text(blocks)
-        parts = [*([[text]] if text else []), *(self.write_call(call) for call in calls_of(blocks))]
-        return [*self.thought(thoughts(blocks)), *chatml.lines(parts)]
+        calls = chatml.lines([self.write_call(call) for call in calls_of(blocks)])
+        gap = [self.gap] if text and calls else []
+        return [*self.thought(thoughts(blocks)), *([text] if text else []), *gap, *calls]
 
     def thought(self, text: str) -> list[Piece]:
         """Thinking as the model writes it."""
@@ -110,18 +112,32 @@ class Qwen3(RoleTurns):
         return ["\n"] if last == END else [Mark(END), "\n"]
 
 
-class QwenCoder(Qwen3):
-    """The family `qwen3-coder`."""
+class _Functions(Qwen3):
+    """What both families of `<function=…>` share."""
 
-    renderer = "qwen3-coder/1"
-    required = (START, END, OPEN, CLOSE)
-    thinks = False
+    gap = "\n\n"
 
     def read_call(self, body: Body, tools: Mapping[str, Tool]) -> ReadCall:
         return read_function(body, tools)
 
+    def call_start(self, name: str, tools: Sequence[Tool]) -> list[Piece]:
+        del tools
+        return [Mark(OPEN), f"\n<function={name}>\n" if name else "\n<function"]
+
     def write_call(self, call: ToolUse) -> list[Piece]:
         return write_function(call)
+
+
+class QwenCoder(_Functions):
+    """The family `qwen3-coder`."""
+
+    renderer = "qwen3-coder/2"
+    required = (START, END, OPEN, CLOSE)
+    think = None
+    thinks = False
+
+    def quiet(self, before: Message | None) -> list[Piece]:
+        return self.generation(before)
 
     def thought(self, text: str) -> list[Piece]:
         del text
@@ -140,17 +156,12 @@ class QwenCoder(Qwen3):
         return chatml.turn("user", [piece for part in parts for piece in part])
 
 
-class Qwen35(Qwen3):
+class Qwen35(_Functions):
     """The family `qwen3.5`."""
 
-    renderer = "qwen3.5/1"
+    renderer = "qwen3.5/2"
     opens_thinking = True
-
-    def read_call(self, body: Body, tools: Mapping[str, Tool]) -> ReadCall:
-        return read_function(body, tools)
-
-    def write_call(self, call: ToolUse) -> list[Piece]:
-        return write_function(call)
+    unthought = ("\n", Mark(UNTHINK), "\n\n")
 
     def generation(self, before: Message | None) -> list[Piece]:
         del before
@@ -188,8 +199,7 @@ _FORMAT: tuple[Piece, ...] = (
 def write_function(call: ToolUse) -> list[Piece]:
     """A call as `<function=…>`."""
     values = "".join(
-        f"<parameter={name}>\n{write_value(value)}\n</parameter>\n"
-        for name, value in call.input.items()
+        f"<parameter={name}>\n{_shown(value)}\n</parameter>\n" for name, value in call.input.items()
     )
     return [Mark(OPEN), f"\n<function={call.name}>\n{values}</function>\n", Mark(CLOSE)]
 
@@ -228,9 +238,9 @@ def _coder_tool(tool: Tool) -> str:
         fields = schema if isinstance(schema, dict) else {}
         lines += ["<parameter>", f"<name>{name}</name>"]
         if "type" in fields:
-            lines.append(f"<type>{write_value(fields['type'])}</type>")
-        if described := fields.get("description"):
-            lines.append(f"<description>{write_value(described).strip()}</description>")
+            lines.append(f"<type>{fields['type']}</type>")
+        if "description" in fields:
+            lines.append(f"<description>{str(fields['description']).strip()}</description>")
         lines += [*_extra(fields, ("name", "type", "description")), "</parameter>"]
     lines += [*_extra(tool.schema, ("type", "properties")), "</parameters>", "</function>"]
     return "\n".join(lines)
@@ -238,7 +248,10 @@ def _coder_tool(tool: Tool) -> str:
 
 def _extra(fields: Mapping[str, JsonValue], handled: Sequence[str]) -> list[str]:
     return [
-        f"<{key}>{write_value(value)}</{key}>"
-        for key, value in fields.items()
-        if key not in handled
+        f"<{key}>{_shown(value)}</{key}>" for key, value in fields.items() if key not in handled
     ]
+
+
+def _shown(value: JsonValue) -> str:
+    """What has parts as JSON, everything else as Python says it."""
+    return dumps(value) if isinstance(value, dict | list) else str(value)

@@ -12,6 +12,8 @@ from runtime.formats.families.reading import Body, ReadCall, Unreadable
 from specs import canonical
 from specs.errors import InvalidInput
 
+_JSON = {"True": "true", "False": "false", "None": "null"}
+
 
 def dumps(value: JsonValue) -> str:
     """JSON as chat templates write it."""
@@ -78,13 +80,15 @@ def read_value(text: str, name: str, tool: Tool | None) -> JsonValue:
     """An argument where the grammar has no types: the tool's schema says what it is.
 
     What the schema does not declare, or what is not JSON, is a string: the harness then says
-    what is wrong with it.
+    what is wrong with it. Truth values and nothing may be in Python's words, as some templates
+    write them.
     """
     kinds = _kinds(name, tool)
     if not kinds or "string" in kinds:
         return text
+    spelled = text.strip()
     try:
-        return canonical.loads(text.strip(), what="argument", allow_nul=True)
+        return canonical.loads(_JSON.get(spelled, spelled), what="argument", allow_nul=True)
     except InvalidInput:
         return text
 

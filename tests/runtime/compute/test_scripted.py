@@ -205,3 +205,21 @@ def test_every_format_says_the_stop_tokens_of_its_tokenizer(model_cache: object)
         codec = load_codec(carried_tokenizer(known.tokenizer))
         family = family_named(known.family, codec, model=name)
         assert known.stop_tokens == tuple(codec.mark(stop) for stop in family.stops)
+
+
+async def test_a_reply_goes_on_where_its_prompt_has_begun_it(compute: Compute) -> None:
+    """Behind closed thinking without thinking; behind the beginning of its call with the rest."""
+    call = {"name": "Bash", "input": {"command": "ls"}}
+    reply = {"thinking": "hm", "text": "I look.", "calls": [call]}
+    model = register("begun", replies={"t": [reply]})
+    whole = '[<tool_call>]\n{"name": "Bash", "arguments": {"command": "ls"}}\n[</tool_call>]'
+    end = "[<|im_end|>]"
+    assert await said(compute, model, begun="") == f"I look.\n{whole}{end}"
+    begun = '<tool_call>\n{"name": "Bash", "arguments":'
+    rest = ' {"command": "ls"}}\n[</tool_call>]'
+    assert await said(compute, model, begun=begun) == f"{rest}{end}"
+    assert await said(compute, model, begun='<tool_call>\n{"name":') == (
+        f' "Bash", "arguments":{rest}{end}'
+    )
+    other = begun.replace("Bash", "Read")
+    assert await said(compute, model, begun=other) == f"{whole}{end}"

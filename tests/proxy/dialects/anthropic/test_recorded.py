@@ -47,7 +47,6 @@ def test_nothing_of_a_recording_is_changed_without_a_record() -> None:
         "dropped:tool:web_search_20250305",
         "ignored:context_management",
         "ignored:output_config",
-        "ignored:thinking",
         "ignored:tools.defer_loading",
         "replaced:image",
         "replaced:tool_reference",

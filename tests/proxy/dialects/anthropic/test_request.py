@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.dialects import MESSAGES
 from proxy.dialects.anthropic.content import EMPTY_ERROR
 from proxy.dialects.base import Request
-from runtime.formats.conversation import Text, Thinking, ToolResult, ToolUse
+from runtime.formats.conversation import Start, Text, Thinking, ToolResult, ToolUse
 from specs.errors import InvalidInput, PracticumError
 
 CALL: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
@@ -176,8 +176,9 @@ def test_tools_that_nobody_here_can_run_are_dropped_with_a_record() -> None:
     [
         ({"type": "auto"}, True, ()),
         ({"type": "none"}, False, ()),
-        ({"type": "any"}, True, ("unenforced:tool_choice",)),
-        ({"type": "tool", "name": "Bash"}, True, ("unenforced:tool_choice",)),
+        ({"type": "any"}, True, ()),
+        ({"type": "tool", "name": "Bash"}, True, ()),
+        ({"type": "tool", "name": "Other"}, True, ("unenforced:tool_choice",)),
         (
             {"type": "auto", "disable_parallel_tool_use": True},
             True,
@@ -190,6 +191,28 @@ def test_a_tool_choice_is_kept_or_recorded_as_not_enforced(
 ) -> None:
     request = read(user(text("u")), tools=[TOOL], tool_choice=choice)
     assert (request.calls_allowed, request.normalisations) == (allowed, notes)
+    wanted = {"any": "", "tool": choice.get("name")}.get(choice["type"])
+    assert request.conversation.start == Start(call=None if notes else wanted)
+
+
+@pytest.mark.parametrize(
+    ("thinking", "wanted", "notes"),
+    [
+        ({"type": "disabled"}, False, ()),
+        ({"type": "adaptive"}, None, ()),
+        ({"type": "enabled"}, True, ()),
+        ({"type": "enabled", "budget_tokens": 99}, True, ("unenforced:thinking.budget_tokens",)),
+        ({"type": "often"}, None, ("ignored:thinking",)),
+        ("yes", None, ("ignored:thinking",)),
+        (None, None, ()),
+    ],
+)
+def test_whether_to_think_is_kept_or_recorded_as_not_enforced(
+    thinking: Any, wanted: bool | None, notes: tuple[str, ...]
+) -> None:
+    request = read(user(text("u")), thinking=thinking)
+    assert request.conversation.start == Start(thinking=wanted)
+    assert request.normalisations == notes
 
 
 def test_results_may_come_over_several_turns_in_any_order_and_twice() -> None:

@@ -5,6 +5,7 @@ a fraction of the time.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from runtime.formats.conversation import (
     Block,
     Conversation,
     Message,
+    Start,
     Text,
     Thinking,
     Tool,
@@ -274,7 +276,7 @@ def test_no_answer_is_an_error_or_a_call_that_was_not_made(
         assert "".join(shown.split()) == "".join(spell(kept).split())
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "gpt-oss"])
+@pytest.mark.parametrize("name", NAMES)
 @given(
     system=st.lists(texts, max_size=1),
     question=texts,
@@ -294,7 +296,7 @@ def test_a_grown_conversation_goes_on_from_the_stored_tokens(
     more: str | None,
 ) -> None:
     """Invariant 3: prompt n+1 is prompt n, output n and a suffix; and it says what a rendering
-    of the whole conversation would say."""
+    of the whole conversation would say, but for what a family documents as drawn otherwise."""
     family, codec = voice(name)
     numbered = [
         ToolUse(f"functions.{block.name}:{index}", block.name, block.input)
@@ -322,8 +324,105 @@ def test_a_grown_conversation_goes_on_from_the_stored_tokens(
         stored = stored.replace("<|user|><|system|>late", "<|system|>late").replace(
             "<|observation|><|system|>late", "<|system|>late"
         )
-    assert stored == whole
+    place = len(codec.decode(prompt + codec.encode(family.answer(numbered, cut=True))))
+    assert stored == drawn(whole, place, ends[output[-1]] if name == "gpt-oss" else None)
     cut = codec.encode(family.answer(numbered, cut=True)) + codec.encode(
         family.suffix(after, 2, None)
     )
-    assert codec.decode(prompt + cut) == whole
+    ended = "<|end|>" if name == "gpt-oss" else None
+    assert codec.decode(prompt + cut) == drawn(whole, place, ended)
+
+
+def drawn(whole: str, place: int, end: str | None) -> str:
+    """A rendering in which the answer that ends at `place` ends with what was drawn.
+
+    gpt-oss ends a final message with `<|return|>`, and a call that was cut with no `<|call|>`;
+    rendered histories have `<|end|>` and `<|call|>` there.
+    """
+    if end is None:
+        return whole
+    ends = [one for one in ("<|end|>", "<|call|>") if whole.startswith(one, place)]
+    return whole[:place] + end + whole[place + len(ends[0]) :]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(blocks=answers, system=st.lists(texts, max_size=1))
+@quick
+def test_an_answer_without_thinking_follows_thinking_that_the_prompt_closed(
+    name: FamilyName, blocks: list[Block], system: list[str]
+) -> None:
+    """Prompt and output together say what an answer without thinking would say."""
+    family, codec = voice(name)
+    if ambiguous(name, blocks):
+        return
+    unthought = [block for block in blocks if not isinstance(block, Thinking)]
+    asked = (Message("user", (Text("go"),)),)
+    plain_one = Conversation(tuple(system), (), asked)
+    quiet = Conversation(tuple(system), (), asked, Start(thinking=False))
+    assert family.unenforced(quiet) == ({"thinking"} if name == "gpt-oss" else set())
+    output = codec.encode(family.answer(blocks, quiet=True))
+    found = family.parse(
+        codec.pieces(output), call=CALL, tools=tools_for(blocks), begun=family.begun(quiet)
+    )
+    assert found.parse_error is None
+    assert [block["type"] for block in cast(list[Any], found.content)].count("thinking") == 0
+    assert plain(found.content) == normal(family, unthought) or not family.answer([], quiet=True)
+    template = cast(Template, family)
+    if template.unthought and name not in ("deepseek-v4", "glm"):  # these open and close in one
+        whole = codec.encode(family.prompt(plain_one)) + codec.encode(family.answer(unthought))
+        assert codec.decode(codec.encode(family.prompt(quiet)) + output) == codec.decode(whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("anyone", [True, False])
+@given(made=calls)
+@quick
+def test_a_call_that_the_prompt_began_is_read_with_the_rest_of_it(
+    name: FamilyName, anyone: bool, made: ToolUse
+) -> None:
+    """A required call: its beginning is prompt, the rest is sampled, the whole is one call."""
+    family, codec = voice(name)
+    if ambiguous(name, [made]):
+        return
+    tools = [replace(tool, schema={**tool.schema, "required": []}) for tool in tools_for([made])]
+    asked = (Message("user", (Text("go"),)),)
+    wanted = Start(call="" if anyone else made.name)
+    conversation = Conversation((), tuple(tools), asked, wanted)
+    assert family.unenforced(conversation) == set()
+    begun = family.begun(conversation)
+    assert begun is not None
+    whole, head = spell(family.answer([made], quiet=True)), spell(begun)
+    assert whole.startswith(head)
+    prompt = codec.encode(family.prompt(conversation))
+    assert codec.decode(prompt).endswith(head)
+    rest = codec.encode(behind(family.answer([made], quiet=True), head))
+    found = family.parse(codec.pieces(rest), call=CALL, tools=tools, begun=begun)
+    assert found.parse_error is None
+    assert plain(found.content) == [{"name": made.name, "input": dict(made.input)}]
+
+
+def test_what_a_family_cannot_be_made_to_do_is_said() -> None:
+    asked = (Message("user", (Text("go"),)), Message("assistant", (Text("I"),)))
+    tools = (Tool("Bash", "", {}),)
+    for name in NAMES:
+        family, _ = voice(name)
+        filled = Conversation((), tools, asked, Start(call="Bash"))
+        assert family.unenforced(filled) == {"tool_choice"} and family.begun(filled) is None
+        thinking = Conversation((), tools, asked[:1], Start(thinking=True))
+        assert family.unenforced(thinking) == (set() if family.thinks else {"thinking"})
+        both = Conversation((), tools, asked[:1], Start(thinking=True, call="Bash"))
+        assert family.unenforced(both) == {"thinking"}
+        assert family.unenforced(Conversation((), tools, asked[:1])) == set()
+
+
+def behind(pieces: Sequence[Piece], head: str) -> list[Piece]:
+    """The pieces without the text that they begin with."""
+    rest = list(pieces)
+    while head:
+        first = spell(rest[:1])
+        if first.startswith(head):
+            return [first[len(head) :], *rest[1:]]
+        assert head.startswith(first)
+        head = head[len(first) :]
+        del rest[0]
+    return rest

@@ -1,5 +1,6 @@
 """Every family renders the tokens of the maintained renderers, but for named differences."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from tml_renderers import renderers
 from runtime.formats.conversation import (
     Conversation,
     Message,
+    Start,
     Text,
     Thinking,
     Tool,
@@ -117,6 +119,11 @@ CASES = [
                 "⟦<|im_start|>⟧assistant\n⟦<think>⟧\n\n⟦</think>⟧\n\n",
             ),
             Difference("text keeps the space at its end", r"tab⟦", "tab  ⟦"),
+            Difference(
+                "a blank line stands before the first call, as in the published template",
+                r"([^\n⟧])\n⟦<tool_call>⟧",
+                r"\1\n\n⟦<tool_call>⟧",
+            ),
         ),
     ),
     Case(
@@ -164,6 +171,28 @@ CASES = [
     ),
     Case("glm", "GlmTokenizer", renderers.Glm52.preserve_thinking_history),
 ]
+
+
+QUIET = [
+    Case("qwen3", "Qwen3Tokenizer", renderers.Qwen3.disable_thinking),
+    Case(
+        "qwen3.5",
+        "Qwen35Tokenizer",
+        renderers.Qwen35.disable_thinking,
+        (Difference("text keeps the space at its end", r"tab⟦", "tab  ⟦"),),
+    ),
+    Case("deepseek-v4", "DeepSeekV4Tokenizer", renderers.DeepSeekV4.chat),
+]
+
+
+@pytest.mark.parametrize("case", QUIET, ids=lambda case: case.family)
+@pytest.mark.parametrize("name", ["user", "unicode", "tools"])
+def test_thinking_is_closed_as_in_the_maintained_renderer(case: Case, name: str) -> None:
+    conversation = replace(CONVERSATIONS[name], start=Start(thinking=False))
+    family, codec = adapter(case.family, case.tokenizer)
+    ours, theirs = list(codec.encode(family.prompt(conversation))), rendered(case, conversation)
+    assert marked(codec, ours) == marked(codec, theirs)
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.family)
