@@ -8,7 +8,7 @@ has no exact canonical form) and nesting beyond `MAX_DEPTH`.
 
 import hashlib
 import json
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import rfc8785
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -45,8 +45,15 @@ def digest(value: BaseModel | JsonValue) -> str:
     return digest_bytes(canonical_bytes(value))
 
 
-def loads(data: bytes | str, *, what: str = "document", allow_nul: bool = False) -> JsonValue:
-    """Parse JSON strictly; `allow_nul` lets NUL characters pass, for texts of a terminal.
+def loads(
+    data: bytes | str,
+    *,
+    what: str = "document",
+    allow_nul: bool = False,
+    big_integers: bool = False,
+) -> JsonValue:
+    """Parse JSON strictly; `allow_nul` lets NUL characters pass, for texts of a terminal, and
+    `big_integers` integers of any size, for values that are kept and never written canonically.
 
     Raises:
         InvalidInput: `invalid_json`, naming `what` and the offending place.
@@ -54,7 +61,7 @@ def loads(data: bytes | str, *, what: str = "document", allow_nul: bool = False)
     try:
         text = data.decode("utf-8", errors="strict") if isinstance(data, bytes) else data
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
-        _check(value, "", 0, allow_nul)
+        _check(value, "", 0, _Lenience(allow_nul, big_integers))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
             f"The {what} is not valid JSON: {error}",
@@ -118,23 +125,30 @@ def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not a JSON number")
 
 
-def _check(value: Any, where: str, depth: int, allow_nul: bool) -> None:
+class _Lenience(NamedTuple):
+    nul: bool
+    big_integers: bool
+
+
+def _check(value: Any, where: str, depth: int, lenience: _Lenience) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} at {where or '/'}")
     match value:
         case str():
-            _check_text(value, where, allow_nul)
+            _check_text(value, where, lenience.nul)
         case bool() | None:
+            pass
+        case int() if lenience.big_integers:
             pass
         case int() | float() if not abs(value) <= MAX_SAFE_INTEGER:
             raise ValueError(f"number beyond 2^53 at {where or '/'}")
         case list():
             for index, item in enumerate(cast(list[Any], value)):
-                _check(item, f"{where}/{index}", depth + 1, allow_nul)
+                _check(item, f"{where}/{index}", depth + 1, lenience)
         case dict():
             for key, item in cast(dict[str, Any], value).items():
-                _check_text(key, where, allow_nul)
-                _check(item, f"{where}/{_escape(key)}", depth + 1, allow_nul)
+                _check_text(key, where, lenience.nul)
+                _check(item, f"{where}/{_escape(key)}", depth + 1, lenience)
         case _:
             pass
 

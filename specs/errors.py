@@ -50,6 +50,7 @@ class ErrorCode(StrEnum):
     VERSION_EXISTS = "version_exists"
     STALE_FENCE = "stale_fence"
     STATE_CONFLICT = "state_conflict"
+    CHECKPOINT_IN_USE = "checkpoint_in_use"
     UPDATE_UNRESOLVED = "update_unresolved"
     ADAPTER_MISSING = "adapter_missing"
     TRAINER_MISSING = "trainer_missing"

@@ -31,6 +31,7 @@ class EventType(StrEnum):
     UPDATE_PREPARED = "update.prepared"
     UPDATE_UNRESOLVED = "update.unresolved"
     UPDATE_ACKNOWLEDGED = "update.acknowledged"
+    UPDATE_MEASURED = "update.measured"
     UPDATE_FAILED = "update.failed"
     UPDATE_SKIPPED = "update.skipped"
     UPDATE_VOID = "update.void"

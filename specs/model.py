@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
+from pydantic import Field
+
 from specs.base import Contract
 from specs.ids import Digest
 
@@ -110,3 +112,16 @@ class LoraSpec(Contract):
     rank: int = 8
     alpha: float = 32.0
     seed: int = 0
+
+
+class Optimizer(Contract):
+    """What an optimizer's state depends on, beside its parameters: AdamW (arXiv:1711.05101).
+
+    A step's learning rate and gradient clipping are the plan's own and may change on `resume`.
+    """
+
+    name: Literal["adamw"] = "adamw"
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    eps: float = Field(default=1e-8, gt=0, le=1)
+    weight_decay: float = Field(default=0.0, ge=0, le=1)

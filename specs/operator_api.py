@@ -72,6 +72,29 @@ class CheckpointPage(Contract):
     next: str | None = None
 
 
+class CheckpointUses(Contract):
+    """`GET /v1/checkpoints/{checkpoint}/uses`: what refers to it, and so protects it."""
+
+    checkpoint: Id
+    runs: list[Id]
+    """Runs that were started from it or evaluate it."""
+    active_runs: list[Id]
+    """Those of them that are not over."""
+    own_run_active: bool
+    profiles: list[VersionedName]
+    sessions: list[Id]
+    """Open ones."""
+    groups: int
+    """Sampling groups that are recorded against its weights."""
+
+
+class KeepState(Contract):
+    """`POST /v1/checkpoints/{checkpoint}/keep`: how long its trainer state is kept from now on."""
+
+    seconds: float | None = Field(gt=0, le=10 * 365 * 86400)
+    """None = for good."""
+
+
 class LogPage(Contract):
     items: list[LogRecord]
     next: str | None = None

@@ -5,18 +5,15 @@ more: not distinct tasks, not optimizer steps, not checkpoints.
 """
 
 import json
-import re
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from specs import canonical
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput
-from specs.ids import Id
-from specs.model import LoraSpec
-
-_SELECT = re.compile(r"^\s*reward\s*(>=|<=|==|>|<)\s*(-?\d+(?:\.\d+)?)\s*$")
+from specs.model import LoraSpec, Optimizer
+from specs.sources import SOURCE_TAGS, Source, Validation
 
 
 class Limits(Contract):
@@ -100,6 +97,14 @@ class Eligibility(Contract):
     """A trial without a required output."""
 
 
+class CheckpointRules(Contract):
+    """What is kept of each update."""
+
+    state_ttl_sec: float | None = Field(default=None, gt=0)
+    """How long trainer state is kept after the update, for a later `resume`; None = for good.
+    Weights never expire."""
+
+
 class TrainingPlan(_Plan):
     """Reinforcement learning on scored attempts; one optimizer step per batch."""
 
@@ -113,7 +118,9 @@ class TrainingPlan(_Plan):
     loss: Literal["importance_sampling"] = "importance_sampling"
     learning_rate: float = Field(default=1e-4, ge=0, le=1)
     grad_clip_norm: float = Field(default=0.0, ge=0)
+    optimizer: Optimizer = Optimizer()
     lora: LoraSpec = LoraSpec()
+    checkpoints: CheckpointRules = CheckpointRules()
     advantages: Advantages = Advantages()
     eligibility: Eligibility = Eligibility()
 
@@ -122,48 +129,25 @@ class TrainingPlan(_Plan):
         return self.num_batches * self.batch.tasks * self.batch.trials_per_task
 
 
-class Source(Contract):
-    """Recorded trials to learn from: a run, and a condition on the assessed reward."""
-
-    run: Id
-    select: str = "reward >= 1"
-
-    @field_validator("select")
-    @classmethod
-    def _grammar(cls, text: str) -> str:
-        if not _SELECT.match(text):
-            raise ValueError("write it as: reward >= 1 (one of >= <= == > <, and a number)")
-        return text
-
-    def accepts(self, reward: float) -> bool:
-        """Whether a trial with this reward is selected."""
-        match = _SELECT.match(self.select)
-        assert match is not None  # validated above
-        bound = float(match[2])
-        return {
-            ">=": reward >= bound,
-            "<=": reward <= bound,
-            "==": reward == bound,
-            ">": reward > bound,
-            "<": reward < bound,
-        }[match[1]]
-
-
 class SupervisedPlan(_Plan):
-    """Cross-entropy on the recorded action tokens of selected trials of an earlier run.
+    """Cross-entropy on target tokens: what selected trials of an earlier run sampled, or what the
+    assistant says in the rows of a file.
 
-    Each token's weight is 1 / (action tokens of its batch): the mean over the batch.
+    Each token's weight is 1 / (target tokens of its batch): the mean over the batch.
     """
 
     kind: Literal["supervised"] = "supervised"
     source: Source
+    validation: Validation | None = None
     epochs: int = Field(default=1, ge=1, le=1000)
     batch_size: int = Field(ge=1, le=4096)
-    """Trials per optimizer step."""
+    """Examples (trials or rows) per optimizer step."""
     optimizer_initialization: Literal["fresh", "resume"] = "fresh"
     learning_rate: float = Field(default=1e-4, ge=0, le=1)
     grad_clip_norm: float = Field(default=0.0, ge=0)
+    optimizer: Optimizer = Optimizer()
     lora: LoraSpec = LoraSpec()
+    checkpoints: CheckpointRules = CheckpointRules()
 
 
 Plan = Annotated[EvaluationPlan | TrainingPlan | SupervisedPlan, Field(discriminator="kind")]
@@ -200,12 +184,17 @@ def _infer_kind(document: dict[str, JsonValue]) -> str:
 
 
 def _without_kind(error: ValidationError) -> ValidationError:
-    """Drop the discriminator from each location, so that pointers fit the document."""
+    """Drop the discriminators from each location, so that pointers fit the document."""
     kinds = {"evaluation", "training", "supervised"}
     details = cast(list[Any], error.errors(include_url=False, include_input=True))
     for detail in details:
         if detail["loc"] and detail["loc"][0] in kinds:
             detail["loc"] = detail["loc"][1:]
+        match detail["loc"]:
+            case ("source", tag, *rest) if tag in SOURCE_TAGS:
+                detail["loc"] = ("source", *rest)
+            case _:
+                pass
         if detail["type"] == "value_error":
             detail["ctx"] = {"error": detail["ctx"]["error"]}
     return ValidationError.from_exception_data(error.title, details)

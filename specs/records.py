@@ -11,8 +11,10 @@ from pydantic import Field, JsonValue
 
 from specs.assessment import Assessment
 from specs.base import Contract
-from specs.ids import Digest, Id, Name
+from specs.chat import RowOrigin
+from specs.ids import Digest, Id, Name, VersionedName
 from specs.interaction import Seal
+from specs.model import Optimizer
 
 
 class Batch(Contract):
@@ -134,12 +136,15 @@ class Eligible(Contract):
 
 
 class Contribution(Contract):
-    """Which token spans of a trial move an update, and with what weight."""
+    """Which token spans of a trial, or of a row of a file, move an update, and with what weight."""
 
-    trial: Id
-    group: Id | None
-    interactions: tuple[Id, ...]
-    """In chain order, packed into one datum."""
+    trial: Id | None = None
+    """None for a row of a file."""
+    row: RowOrigin | None = None
+    """Where it was read, if it is a row of a file."""
+    group: Id | None = None
+    interactions: tuple[Id, ...] = ()
+    """In chain order, packed into one datum; none for a row."""
     datum: Digest
     """Digest over the datum's arrays."""
     tokens: int
@@ -205,6 +210,25 @@ class Update(Contract):
     """When it entered each state."""
 
 
+class CheckpointContext(Contract):
+    """Where a run stood when it saved a checkpoint, and what its state can be continued with."""
+
+    plan: Digest
+    backend: str
+    base_digest: Digest
+    optimizer: Optimizer
+    steps: int
+    """Optimizer steps behind the parameters, those of an earlier run included on `resume`."""
+    batches: int
+    """Batches of the run that were over, this one included: the next one's number."""
+    examples: int | None = None
+    """Of a supervised run: examples processed so far, over all epochs."""
+    dataset: VersionedName | None = None
+    dataset_digest: Digest | None = None
+    file: Digest | None = None
+    """Of a supervised run on a file."""
+
+
 class Checkpoint(Contract):
     """A durable saved model with owner and training context; never a progress event."""
 
@@ -227,6 +251,13 @@ class Checkpoint(Contract):
     final: bool = False
     """Saved after the plan's last batch. Where that batch was skipped, no checkpoint of the run
     is final, and the last one saved holds what the run ended with."""
+    context: CheckpointContext | None = None
+    """None in records of programs that did not write it."""
+    state_expires_at: str | None = None
+    """When trainer state may be forgotten; None = never."""
+    state_deleted_at: str | None = None
+    deleted_at: str | None = None
+    """Its weights and state are gone; the record stays, for what was made from it."""
 
 
 class LogPiece(Contract):

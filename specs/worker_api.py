@@ -160,6 +160,14 @@ class UpdateAcknowledged(Contract):
     sampler_after: Id
 
 
+class UpdateMeasured(Contract):
+    """Write: measures of an acknowledged update that are taken after it, such as a validation."""
+
+    type: Literal["update.measured"] = "update.measured"
+    update: Id
+    metrics: dict[str, float] = Field(min_length=1)
+
+
 class UpdateEnded(Contract):
     """Write: `failed` or `void`, with the reason."""
 
@@ -204,6 +212,7 @@ Write = Annotated[
     | UpdatePreparedWrite
     | UpdateUnresolved
     | UpdateAcknowledged
+    | UpdateMeasured
     | UpdateEnded
     | UpdateSkipped
     | CheckpointSaved

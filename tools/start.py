@@ -5,6 +5,7 @@ refuses it and says which to use, so that nobody trains by accident.
 """
 
 import secrets
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, JsonValue
@@ -19,7 +20,8 @@ from specs.run import Admission, Submission
 from tools.context import Context
 from tools.documents import Read, profile_document, read_document, reference
 from tools.fields import Cli, Document, Input
-from tools.tables import pairs, short
+from tools.tables import pairs, short, size
+from tools.training_files import CorpusView, state_files
 
 
 class Start(Input):
@@ -55,6 +57,8 @@ class StartResult(Contract):
     """False for a dry run, and for the repetition of an earlier start."""
     dry_run: bool
     admission: Admission
+    corpora: tuple[CorpusView, ...] = ()
+    """The files of a supervised plan in rows, tokens and steps."""
     next: str
 
 
@@ -78,29 +82,54 @@ def start_text(result: StartResult) -> str:
     again = (
         "" if result.created or result.dry_run else "This start was repeated; the run is not new."
     )
-    return "\n".join(part for part in (lines, resources, overrides, again, result.next) if part)
+    corpora = "\n".join(corpus_text(corpus) for corpus in result.corpora)
+    parts = (lines, corpora, resources, overrides, again, result.next)
+    return "\n".join(part for part in parts if part)
+
+
+def corpus_text(corpus: CorpusView) -> str:
+    """A file in labelled lines."""
+    left_out = corpus.excluded_overlong
+    return pairs(
+        {
+            corpus.use: f"{corpus.file} {short(corpus.digest)} {size(corpus.size)}",
+            "rows": f"{corpus.rows}, of which {left_out} do not fit" if left_out else corpus.rows,
+            "repeated rows": corpus.repeated or None,
+            "tokens": f"{corpus.tokens}, targets {corpus.target_tokens}",
+            "longest example": corpus.longest,
+            "steps": corpus.steps,
+            "tokens in all epochs": corpus.processed_tokens,
+            "not rendered": corpus.notes or None,
+        }
+    )
 
 
 async def start(context: Context, request: Start, noun: Literal["run", "train"]) -> StartResult:
-    """Submit the three documents; on cancel the run may have been admitted.
+    """Submit the three documents; on cancel the run may have been admitted, and the files of
+    its plan uploaded.
 
     Raises:
         InvalidInput: a document that is invalid, or a plan of the other noun.
     """
     submission = submission_of(request, noun)
+    folder = plan_folder(request.plan)
     key = request.idempotency_key or secrets.token_hex(16)
     async with context.gateway() as gateway:
+        stated = await state_files(context, gateway, submission, folder)
         if request.dry_run:
-            admission = await gateway.dry_run(submission)
+            admission = await gateway.dry_run(stated.submission)
             started = None
         else:
-            started = await gateway.start(submission, idempotency_key=key)
+            for file in stated.files:
+                await gateway.upload(file.data, digest=file.digest)
+            started = await gateway.start(stated.submission, idempotency_key=key)
             admission = started.admission
     return StartResult(
         run=started.run if started else None,
         created=started.created if started else False,
         dry_run=request.dry_run,
         admission=admission,
+        corpora=stated.corpora,
         next=_next(started, noun),
     )
 
@@ -122,6 +151,13 @@ def submission_of(request: Start, noun: Literal["run", "train"]) -> Submission:
         "judge": None if request.judge is None else _judge(request.judge),
     }
     return canonical.validate(Submission, cast(Any, body), what="submission")
+
+
+def plan_folder(value: dict[str, JsonValue] | str) -> Path | None:
+    """Where the relative paths of a plan start; None is the folder of this command."""
+    if isinstance(value, str) and value.startswith("@"):
+        return Path(value[1:]).expanduser().parent
+    return None
 
 
 def _plan(value: dict[str, JsonValue] | str, noun: str) -> dict[str, JsonValue]:

@@ -12,7 +12,7 @@ from tools.context import Context
 from tools.fields import Cli, Cursor, Input, Limit, RunRef
 from tools.paging import cut
 from tools.registry import READ, Traits, operation
-from tools.tables import number, pairs, table
+from tools.tables import number, pairs, short, table
 from tools.views import UpdateView
 
 UpdateRef = Annotated[
@@ -70,22 +70,29 @@ def update_text(view: UpdateView) -> str:
 
 def _detail_text(detail: UpdateDetail) -> str:
     rows = [
-        (c.trial, c.group, len(c.interactions), c.tokens, c.trained_tokens, c.weight)
+        (_origin(c), c.group, len(c.interactions), c.tokens, c.trained_tokens, c.weight)
         for c in detail.contributions
     ]
-    head = ("trial", "group", "calls", "tokens", "trained", "weight")
+    head = ("from", "group", "calls", "tokens", "trained", "weight")
     return f"{update_text(detail.update)}\n{table(head, rows, more=detail.next)}"
+
+
+def _origin(contribution: Contribution) -> str | None:
+    row = contribution.row
+    if row is None:
+        return contribution.trial
+    return f"{short(row.file)} line {row.line}" + ("" if row.id is None else f" id {row.id}")
 
 
 @operation("update", "show", READ, text=_detail_text)
 async def show(context: Context, request: Show) -> UpdateDetail:
-    """Show an update: states, metrics, and the trials whose tokens moved it."""
+    """Show an update: states, metrics, and the trials or rows whose tokens moved it."""
     async with context.gateway() as gateway:
         update = await find_update(gateway, request.run, request.update)
     chosen = [
         one
         for one in update.contributions
-        if request.trial is None or one.trial.startswith(request.trial)
+        if request.trial is None or (one.trial or "").startswith(request.trial)
     ]
     page, following = cut(chosen, request.limit, request.cursor)
     return UpdateDetail(update=UpdateView.of(update), contributions=page, next=following)

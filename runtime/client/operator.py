@@ -7,6 +7,7 @@ from runtime.client.roles import ModelAnnouncer
 from runtime.home import Role
 from specs.dataset import Dataset
 from specs.operator_api import (
+    KeepState,
     ProfilePublish,
     Published,
     Resolve,
@@ -16,7 +17,7 @@ from specs.operator_api import (
     SessionRequest,
     Started,
 )
-from specs.records import Update
+from specs.records import Checkpoint, Update
 from specs.run import Admission, Run, Submission
 
 __all__ = ["OperatorClient", "Verified"]
@@ -70,6 +71,29 @@ class OperatorClient(ModelAnnouncer):
     async def cancel(self, run: str) -> Run:
         """Ask for cancellation; repeating it is harmless."""
         return await self.transport.call("POST", f"/v1/runs/{run}/cancel", Run, idempotent=True)
+
+    async def delete_checkpoint(self, checkpoint: str, *, state_only: bool = False) -> Checkpoint:
+        """Forget a checkpoint, or its trainer state alone; repeating it is harmless.
+
+        Raises:
+            Conflict: `checkpoint_in_use`.
+        """
+        return await self.transport.call(
+            "DELETE",
+            f"/v1/checkpoints/{checkpoint}",
+            Checkpoint,
+            params={"state_only": str(state_only).lower()},
+            idempotent=True,
+        )
+
+    async def keep_checkpoint(self, checkpoint: str, seconds: float | None) -> Checkpoint:
+        """Keep trainer state for so long from now on; None = for good."""
+        return await self.transport.call(
+            "POST",
+            f"/v1/checkpoints/{checkpoint}/keep",
+            Checkpoint,
+            body=KeepState(seconds=seconds),
+        )
 
     async def open_session(self, request: SessionRequest) -> SessionOpened:
         """Record a session; its credential is told this once."""

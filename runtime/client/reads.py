@@ -12,6 +12,7 @@ from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.events import Event, EventPage
 from specs.operator_api import (
     CheckpointPage,
+    CheckpointUses,
     GroupPage,
     LogPage,
     ModelList,
@@ -157,6 +158,12 @@ class ReadClient(ObjectClient):
     async def checkpoint(self, checkpoint: str) -> Checkpoint:
         """One checkpoint."""
         return await self.transport.call("GET", f"/v1/checkpoints/{checkpoint}", Checkpoint)
+
+    async def checkpoint_uses(self, checkpoint: str) -> CheckpointUses:
+        """What refers to a checkpoint, and so protects it from deletion."""
+        return await self.transport.call(
+            "GET", f"/v1/checkpoints/{checkpoint}/uses", CheckpointUses
+        )
 
     async def logs(
         self,

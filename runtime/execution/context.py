@@ -26,7 +26,7 @@ from specs.errors import Conflict, ErrorCode, PracticumError, Problem, Unavailab
 from specs.ids import Id
 from specs.interaction import Seal
 from specs.profile import Profile
-from specs.records import LogPiece
+from specs.records import Checkpoint, LogPiece
 from specs.run import RunSpec
 from specs.worker_api import (
     Claim,
@@ -80,6 +80,7 @@ class Gateway(Protocol):
     async def token(self, run: Id, trial: Id, request: TrialTokenRequest) -> TrialToken: ...
     async def upload(self, data: bytes) -> str: ...
     async def object(self, digest: str) -> bytes: ...
+    async def checkpoint(self, checkpoint: str) -> Checkpoint: ...
 
 
 class Proxy(Protocol):

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from sqlalchemy import Connection
 
 from runtime.gateway import events, references, resolution
+from runtime.gateway.initial import fit_to_checkpoint
 from runtime.gateway.launch import check_launch
 from runtime.gateway.refusals import invalid
 from runtime.gateway.resolution import Actor, AnyPlan, Policy, Tasks
@@ -21,12 +22,13 @@ from runtime.storage import clock
 from runtime.storage.clock import timestamp
 from runtime.storage.tables import idempotency_keys, runs, samplers
 from specs import canonical
-from specs.errors import Conflict, ErrorCode, ErrorObject, InvalidInput
+from specs.errors import Conflict, ErrorCode, ErrorObject
 from specs.events import EventType
 from specs.ids import Prefix, new_id
 from specs.operator_api import Started
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan, parse_plan
 from specs.run import Admission, RunSpec, RunState, SamplerRef, Submission
+from specs.sources import RunSource
 
 DEFAULT_CONCURRENCY = 8
 
@@ -58,8 +60,8 @@ def prepare(connection: Connection, org: str, submission: Submission) -> Prepare
     policy = resolution.policy(connection, org, actor, plan)
     overrides = check_launch(actor.profile, plan)
     if not isinstance(plan, EvaluationPlan):
-        plan = _fit_to_checkpoint(plan, policy, overrides)
-    if isinstance(plan, SupervisedPlan):
+        plan = fit_to_checkpoint(connection, org, plan, policy, overrides)
+    if isinstance(plan, SupervisedPlan) and isinstance(plan.source, RunSource):
         resolution.require_same_tokens(connection, org, plan.source.run, policy.base)
     return Prepared(_filled_in(plan), tasks, actor, policy, overrides)
 
@@ -111,7 +113,7 @@ def admit(
     # the caller has put the profile into the store
     size = len(prepared.actor.content)
     references.record(connection, org, spec.actor, size, clock.now(connection))
-    references.hold(connection, org, spec.id, [spec.actor], what="run")
+    references.hold(connection, org, spec.id, _needed(prepared, spec), what="run")
     if key is not None:
         connection.execute(
             sa.insert(idempotency_keys).values(
@@ -130,6 +132,12 @@ def admit(
     }
     events.append(connection, org, spec.id, [(EventType.RUN_ADMITTED, told)])
     return Started(run=spec.id, created=True, admission=admission)
+
+
+def _needed(prepared: Prepared, spec: RunSpec) -> list[str]:
+    """Objects that the run reads: they stay while its record does."""
+    optional = (spec.sampler.adapter, spec.initial_state)
+    return [spec.actor, *prepared.tasks.files, *(name for name in optional if name is not None)]
 
 
 def _insert_run(
@@ -197,7 +205,7 @@ def _admission(prepared: Prepared, sampler: SamplerRef) -> Admission:
             distinct = min(distinct, plan.num_batches * plan.batch.tasks)
             initialization = plan.optimizer_initialization
         case SupervisedPlan():
-            batches = plan.epochs * math.ceil(tasks.selected_trials / plan.batch_size)
+            batches = plan.epochs * math.ceil(tasks.examples / plan.batch_size)
             initialization = plan.optimizer_initialization
     return Admission(
         kind=plan.kind,
@@ -233,38 +241,6 @@ def _resources(plan: AnyPlan) -> dict[str, JsonValue]:
 def _filled_in(plan: AnyPlan) -> AnyPlan:
     """The plan with every default set, so that its digest says what will be done."""
     return parse_plan(plan.model_dump(mode="json"))
-
-
-def _fit_to_checkpoint(
-    plan: TrainingPlan | SupervisedPlan, policy: Policy, overrides: list[str]
-) -> TrainingPlan | SupervisedPlan:
-    """Training that starts from a checkpoint goes on with its adapter, so with its shape."""
-    checkpoint = policy.checkpoint
-    resumes = plan.optimizer_initialization == "resume"
-    if resumes and (checkpoint is None or checkpoint.state is None):
-        cause = "the model is not a checkpoint" if checkpoint is None else "it has no state"
-        raise _incompatible("/optimizer_initialization", f"there is nothing to resume: {cause}")
-    if checkpoint is None:
-        return plan
-    shape = {name: checkpoint.lora.get(name) for name in ("rank", "alpha")}
-    if "lora" not in plan.model_fields_set:
-        overrides.append(f"lora {shape} of checkpoint {checkpoint.id} replaces the default")
-        kept = plan.lora.model_copy(update=checkpoint.lora)
-        return plan.model_copy(update={"lora": kept})
-    wanted = {name: getattr(plan.lora, name) for name in shape}
-    if wanted != shape:
-        raise _incompatible("/lora", f"the plan's LoRA {wanted} is not the checkpoint's {shape}")
-    return plan
-
-
-def _incompatible(pointer: str, cause: str) -> InvalidInput:
-    return invalid(
-        f"The training cannot start there: {cause}.",
-        "plan",
-        pointer,
-        code=ErrorCode.RESUME_INCOMPATIBLE,
-        next="Say `fresh`, name a checkpoint with state, or leave `lora` to the checkpoint.",
-    )
 
 
 def sampler_of(

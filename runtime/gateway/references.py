@@ -59,6 +59,17 @@ def hold_present(connection: Connection, org: str, holder: str, digests: Iterabl
     _insert(connection, org, holder, sizes(connection, org, set(digests)))
 
 
+def release(connection: Connection, org: str, holders: Collection[str], digest: str) -> None:
+    """Let holders no longer refer to an object; other holders keep it."""
+    connection.execute(
+        sa.delete(object_references).where(
+            object_references.c.org_id == org,
+            object_references.c.digest == digest,
+            object_references.c.holder.in_(holders),
+        )
+    )
+
+
 def readable(connection: Connection, org: str, digest: str) -> int | None:
     """Length of an object to which the org holds a reference; None otherwise."""
     query = (

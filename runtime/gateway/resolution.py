@@ -4,7 +4,7 @@ again where it matters, so that resolving needs no transaction of its own with a
 Each refusal names the field and the next step.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 from pydantic import JsonValue
@@ -16,7 +16,7 @@ from runtime.storage.tables import checkpoints, runs, samplers, trials
 from specs import canonical
 from specs.dataset import Dataset, TaskEntry
 from specs.errors import ErrorCode, InvalidInput, NotFound
-from specs.ids import Id, Prefix, is_id
+from specs.ids import Digest, Id, Prefix, is_id
 from specs.interaction import Seal
 from specs.launch import validate_profile
 from specs.model import ModelInfo
@@ -24,6 +24,7 @@ from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan
 from specs.profile import Profile
 from specs.records import Checkpoint, TrialSettled
 from specs.run import RunState, SamplerRef, Submission
+from specs.sources import FileSource, RunSource
 
 type AnyPlan = EvaluationPlan | TrainingPlan | SupervisedPlan
 
@@ -35,8 +36,10 @@ class Tasks:
     dataset: str | None
     digest: str | None
     tasks: tuple[TaskEntry, ...]
-    selected_trials: int = 0
-    """Of a supervised plan: how many recorded trials it learns from."""
+    examples: int = 0
+    """Of a supervised plan: how many recorded trials or rows it learns from, at most."""
+    files: tuple[Digest, ...] = ()
+    """Objects that the plan itself names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ def named(connection: Connection, org: str, name: str, holder: str) -> Policy:
     if is_id(name, Prefix.CHECKPOINT):
         row = lookup.by_id(connection, checkpoints, org, name, Prefix.CHECKPOINT)
         checkpoint = views.checkpoint(row)
+        _require_kept(checkpoint, holder)
         sampler = views.sampler(
             lookup.by_id(connection, samplers, org, row.sampler_id, Prefix.SAMPLER)
         )
@@ -94,6 +98,18 @@ def named(connection: Connection, org: str, name: str, holder: str) -> Policy:
     _require_present(base, base_name, sampler, holder)
     assert base is not None
     return Policy(base, sampler, checkpoint)
+
+
+def _require_kept(checkpoint: Checkpoint, profile: str) -> None:
+    if checkpoint.deleted_at is not None:
+        raise invalid(
+            f"The checkpoint {checkpoint.id} was deleted at {checkpoint.deleted_at}.",
+            "profile",
+            "/agent/model",
+            name=profile,
+            code=ErrorCode.MODEL_UNKNOWN,
+            next="Name another: practicum checkpoint list",
+        )
 
 
 def _require_present(
@@ -177,33 +193,52 @@ def _source_tasks(
             "/dataset",
             next="Leave the dataset out.",
         )
+    files = () if plan.validation is None else (_stated(plan.validation, "/validation"),)
+    if isinstance(plan.source, FileSource):
+        files = (_stated(plan.source, "/source"), *files)
+        return Tasks(None, None, (), examples=plan.source.rows or 0, files=files)
+    return replace(_recorded_tasks(connection, org, plan.source), files=files)
+
+
+def _stated(source: FileSource, pointer: str) -> Digest:
+    """The digest of a file whose content the plan states; admission needs its object."""
+    if source.digest is None or source.size is None or source.rows is None:
+        raise invalid(
+            f"The plan names the file {source.file} and does not state its digest, size and rows.",
+            "plan",
+            f"{pointer}/digest",
+            code=ErrorCode.INVALID_REFERENCE,
+            next="Submit it with `practicum train start`, which reads and uploads the file.",
+        )
+    return source.digest
+
+
+def _recorded_tasks(connection: Connection, org: str, source: RunSource) -> Tasks:
     try:
-        row = lookup.by_id(connection, runs, org, plan.source.run, Prefix.RUN)
+        row = lookup.by_id(connection, runs, org, source.run, Prefix.RUN)
     except NotFound as error:
-        raise _unusable(plan.source.run, str(error)) from None
+        raise _unusable(source.run, str(error)) from None
     if not RunState(row.state).terminal:
         raise _unusable(row.id, f"The run is {row.state} and has not ended.")
-    selected = _selected_trials(connection, plan)
+    selected = _selected_trials(connection, source)
     if not selected:
-        raise _unusable(
-            row.id, f"None of its trials with {plan.source.select} has complete evidence."
-        )
+        raise _unusable(row.id, f"None of its trials with {source.select} has complete evidence.")
     spec = views.pinned(row.spec)
     used = tuple(task for task in spec.tasks if task.name in set(selected))
-    return Tasks(spec.dataset, spec.dataset_digest, used, selected_trials=len(selected))
+    return Tasks(spec.dataset, spec.dataset_digest, used, examples=len(selected))
 
 
-def _selected_trials(connection: Connection, plan: SupervisedPlan) -> list[str]:
+def _selected_trials(connection: Connection, source: RunSource) -> list[str]:
     """The task of each counted trial that is selected and has complete evidence."""
     query = sa.select(trials.c.task, trials.c.reward, trials.c.settled).where(
-        trials.c.run_id == plan.source.run,
+        trials.c.run_id == source.run,
         trials.c.counted.is_(True),
         trials.c.reward.is_not(None),
     )
     return [
         row.task
         for row in connection.execute(query)
-        if plan.source.accepts(row.reward) and _complete(row.settled)
+        if source.accepts(row.reward) and _complete(row.settled)
     ]
 
 

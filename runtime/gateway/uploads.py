@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from runtime.gateway import references
+from runtime.gateway import checkpoints, references
 from runtime.gateway.lookup import AnyRow
 from runtime.gateway.refusals import invalid
 from runtime.storage import clock
@@ -82,9 +82,11 @@ def finish(connection: Connection, org: str, row: AnyRow) -> None:
 
 
 async def sweep(database: Database, store: ObjectStore, org: str = LOCAL_ORG) -> int:
-    """Remove what no record accounts for: half-written files, objects that waited in vain for
-    a reference, files without a row. Only while the gateway serves nobody."""
+    """Remove what no record accounts for: half-written files, trainer states whose time has
+    come, objects that waited in vain for a reference, files without a row. Only while the
+    gateway serves nobody."""
     removed = await store.sweep()
+    await database.write(lambda connection: checkpoints.forget_expired(connection, org))
     await database.write(lambda connection: _forget_unreferenced(connection, org))
     known = await database.read(lambda connection: _digests(connection, org))
     for digest in await store.stored(org):

@@ -15,17 +15,18 @@ opened, so that a later claim can close what a dead worker left (invariant 12).
 import hashlib
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal
 
 import anyio
 
-from runtime.compute.protocol import AdamParams, TrainerInfo
+from runtime.compute.protocol import TrainerInfo
 from runtime.execution.context import RunCancelled, RunContext
+from runtime.learning.checkpoints import Saved, checkpoint_of
 from runtime.learning.evidence import EvidenceReader
 from runtime.learning.metrics import Drift, not_finite
 from runtime.learning.policy import (
     Policy,
+    adam_params,
     after_update,
     learning_plan,
     require_shape,
@@ -43,7 +44,7 @@ from runtime.learning.resolution import (
 from runtime.learning.work import Work, chunks, pieces
 from specs.errors import ErrorCode, ErrorObject, Internal, PracticumError, Unavailable
 from specs.ids import Prefix, new_id
-from specs.records import Checkpoint, Contribution, UpdatePrepared, UpdateState
+from specs.records import Contribution, UpdatePrepared, UpdateState
 from specs.worker_api import (
     CheckpointSaved,
     SamplerSaved,
@@ -188,12 +189,7 @@ class Boundary:
         measures = await self._accumulate(work, trainer.id)
         self._pending = pending.enqueued(measures)
         await self._ctx.write(UpdateUnresolved(update=pending.id, metrics=measures))
-        stepped = await self._ctx.compute.optim_step(
-            trainer.id,
-            AdamParams(
-                learning_rate=self._plan.learning_rate, grad_clip_norm=self._plan.grad_clip_norm
-            ),
-        )
+        stepped = await self._ctx.compute.optim_step(trainer.id, adam_params(self._plan))
         await self._ctx.compute.save_state(trainer.id, pending.id)
         norm = {"grad_norm": float(stepped["grad_norm"])} if "grad_norm" in stepped else {}
         return await self._acknowledge(
@@ -298,22 +294,10 @@ class Boundary:
         state_bytes = await ctx.compute.get_state(pending.id)
         state = await self._upload(state_bytes)
         after = after_update(policy, adapter=adapter.digest, state=pending.id, state_digest=state)
-        checkpoint = Checkpoint(
-            id=new_id(Prefix.CHECKPOINT),
-            run=ctx.run,
-            update=pending.id,
-            batch=pending.batch,
-            sampler=after.sampler.id,
-            base_model=after.sampler.base_model,
-            adapter=adapter.digest,
-            adapter_size=len(adapter_bytes),
-            state=state,
-            state_size=len(state_bytes),
-            lora=trainer.lora.model_dump(mode="json"),
-            profile=ctx.spec.actor,
-            parent=ctx.spec.initial_checkpoint,
-            created_at=datetime.now(UTC).isoformat(),
-            final=final,
+        saved = Saved(adapter.digest, len(adapter_bytes), state, len(state_bytes))
+        now = await ctx.compute.trainer(trainer.id) or trainer
+        checkpoint = checkpoint_of(
+            ctx.spec, pending, after.sampler, saved, now, measures, final=final
         )
         await ctx.write(
             SamplerSaved(sampler=after.sampler),

@@ -9,7 +9,7 @@ the object store.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runtime.compute.protocol import Compute, TrainerInfo, TrainerInit
+from runtime.compute.protocol import AdamParams, Compute, TrainerInfo, TrainerInit
 from runtime.learning.evidence import Objects
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.ids import Prefix, new_id
@@ -39,6 +39,19 @@ def learning_plan(spec: RunSpec) -> TrainingPlan | SupervisedPlan:
             next="Start a training or supervised run.",
         )
     return spec.plan
+
+
+def adam_params(plan: TrainingPlan | SupervisedPlan) -> AdamParams:
+    """The parameters of a plan's optimizer steps."""
+    optimizer = plan.optimizer
+    return AdamParams(
+        learning_rate=plan.learning_rate,
+        beta1=optimizer.beta1,
+        beta2=optimizer.beta2,
+        eps=optimizer.eps,
+        weight_decay=optimizer.weight_decay,
+        grad_clip_norm=plan.grad_clip_norm,
+    )
 
 
 def initial_policy(spec: RunSpec) -> Policy:
@@ -93,10 +106,14 @@ async def trainer_init(
             assert policy.state_digest is not None
             await compute.put_state(policy.state, await objects.object(policy.state_digest))
         return TrainerInit(base_model=base, lora=lora, state=policy.state)
-    adapter = policy.sampler.adapter
-    if adapter is not None and not await compute.has_adapter(adapter):
-        await compute.put_adapter(adapter, await objects.object(adapter))
-    return TrainerInit(base_model=base, lora=lora, adapter=adapter)
+    await bring_adapter(compute, objects, policy.sampler)
+    return TrainerInit(base_model=base, lora=lora, adapter=policy.sampler.adapter)
+
+
+async def bring_adapter(compute: Compute, objects: Objects, sampler: SamplerRef) -> None:
+    """Put the sampler's adapter into compute unless it is there. Harmless to repeat."""
+    if sampler.adapter is not None and not await compute.has_adapter(sampler.adapter):
+        await compute.put_adapter(sampler.adapter, await objects.object(sampler.adapter))
 
 
 def require_shape(trainer: TrainerInfo, lora: LoraSpec) -> None:

@@ -7,14 +7,17 @@ Leaving closes the trainer, also after a failure or a cancel.
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from runtime.execution.context import RunContext
 from runtime.learning.boundary import Boundary
 from runtime.learning.evidence import EvidenceReader
-from runtime.learning.policy import Policy, policy_before, settled_batches
+from runtime.learning.policy import Policy, learning_plan, policy_before, settled_batches
 from runtime.learning.resolution import PATIENCE, Pending
+from runtime.learning.warm import Warmth, prove_warm
 from runtime.learning.work import Work
 from specs.ids import Prefix, new_id
+from specs.records import Checkpoint
 from specs.worker_api import UpdateSkipped
 
 
@@ -34,6 +37,8 @@ class Learning:
         self.done = settled_batches(ctx.records.updates)
         first_open = next(batch for batch in range(batches + 1) if batch not in self.done)
         self.policy: Policy = policy_before(ctx.spec, ctx.records, first_open)
+        self._resumes = learning_plan(ctx.spec).optimizer_initialization == "resume"
+        self._warmth: Warmth | None = None
 
     def started(self, batch: int) -> bool:
         """Whether an earlier claim began the batch."""
@@ -48,7 +53,8 @@ class Learning:
         return batch == self._batches - 1
 
     async def begin(self) -> None:
-        """Sweep, and resolve what is pending; safe to repeat by another claim."""
+        """Sweep, resolve what is pending, and before the first batch of a `resume` prove that
+        the optimizer came back; safe to repeat by another claim."""
         await self.boundary.sweep()
         for update in self._ctx.records.updates:
             pending = Pending.of(update)
@@ -59,12 +65,21 @@ class Learning:
             if after is not None:
                 self.policy = after
                 self.done.add(pending.batch)
+        if self._resumes and self.policy.state == self._ctx.spec.initial_checkpoint:
+            self._warmth = await prove_warm(self._ctx, self.policy, await self._initial())
+
+    async def _initial(self) -> Checkpoint:
+        assert self._ctx.spec.initial_checkpoint is not None  # admission sees to it
+        return await self._ctx.client.checkpoint(self._ctx.spec.initial_checkpoint)
 
     async def update(self, work: Work) -> None:
         """Take the batch's step, or record that there is nothing to learn from; then the
         next batch stays on the same sampler. On cancel see `Boundary.step`."""
         if work.rows:
+            if self._warmth is not None:
+                work = replace(work, measures={**work.measures, **self._warmth.measures})
             self.policy = await self.boundary.step(work, self.policy)
+            self._warmth = None
         else:
             await self._ctx.write(
                 UpdateSkipped(

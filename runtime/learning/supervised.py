@@ -1,9 +1,11 @@
-"""Supervised learning: cross-entropy on the recorded action tokens of an earlier run.
+"""Supervised learning: cross-entropy on target tokens, recorded or rendered.
 
-The same evidence, packing, masks, boundary and checkpoints as reinforcement learning; what
-differs is the selection (a condition on the assessed reward), the verdict (tokens of any
-provenance) and the weight of a token (1 / action tokens of its batch). Batches are numbered
-through all epochs; the order of an epoch follows from the plan's seed.
+The same packing, masks, boundary and checkpoints as reinforcement learning; what differs is
+where examples come from (selected trials of an earlier run, or rows of a file), the verdict
+(tokens of any provenance) and the weight of a token (1 / target tokens of its batch). Batches
+are numbered through all epochs; the order of an epoch follows from the plan's seed.
+
+A validation file is scored on the way: see `validation`.
 """
 
 from collections import Counter
@@ -11,22 +13,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from runtime.compute.protocol import Loss
+from runtime.compute.protocol import Compute, Loss
 from runtime.execution.context import RunContext
 from runtime.learning.eligibility import Verdict, for_imitation
 from runtime.learning.evidence import EvidenceReader, Objects
+from runtime.learning.files import corpus_of, packed_row
 from runtime.learning.metrics import reward_measures
 from runtime.learning.order import permutation
-from runtime.learning.packing import pack
+from runtime.learning.packing import Packed, pack
 from runtime.learning.resolution import PATIENCE
-from runtime.learning.session import learning
+from runtime.learning.session import Learning, learning
 from runtime.learning.settlement import reward_of
+from runtime.learning.validation import Validator
 from runtime.learning.work import Row, Work
+from specs.chat import RowOrigin
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.operator_api import TrialPage
 from specs.plans import SupervisedPlan
 from specs.records import Trial
 from specs.run import RunSpec, SamplerRef
+from specs.sources import FileSource, RunSource
 from specs.worker_api import BatchStarted
 
 
@@ -41,15 +47,25 @@ class SourceRecords(Objects, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A selected trial and how many action tokens it has."""
+    """A selected trial, or a row of a file with its sequence, and how many targets it has."""
 
-    trial: Trial
     tokens: int
+    trial: Trial | None = None
+    origin: RowOrigin | None = None
+    sequence: Packed | None = None
+
+    @property
+    def key(self) -> str:
+        """Distinct within the source, and always the same."""
+        if self.trial is not None:
+            return self.trial.id
+        assert self.origin is not None
+        return f"line {self.origin.line}"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the source gives, and what became of its other counted trials."""
+    """What the source gives, and what became of its other trials or rows."""
 
     examples: tuple[Example, ...]
     census: dict[str, int]
@@ -63,26 +79,45 @@ async def run_supervised(
     On cancel the records stay as they are, for the next claim; compute keeps no trainer.
 
     Raises:
-        InvalidInput: `source_unusable`: no trial of the source can be learnt from.
+        InvalidInput: `source_unusable`: no trial or row of the source can be learnt from; or
+            what is wrong with a row, naming its line.
         RunStopped: cancelled, blocked, or the claim is lost.
         PracticumError: the run cannot go on; its checkpoints stay.
     """
     plan = supervised_plan(ctx.spec)
-    selection = await select(source, EvidenceReader(source), ctx.spec)
+    selection = await select(source, EvidenceReader(source), ctx.compute, ctx.spec)
     batches = example_batches(selection.examples, plan)
     async with learning(ctx, len(batches), patience=patience) as session:
-        for number, examples in enumerate(batches):
-            if number in session.done:
-                continue
+        sizes = [len(batch) for batch in batches]
+        validator = await Validator.of(ctx, source, session, plan.validation, sizes)
+        for number in range(len(batches)):
             ctx.check()
-            if not session.started(number):
-                names = tuple(dict.fromkeys(example.trial.task for example in examples))
-                await ctx.write(
-                    BatchStarted(batch=number, sampler=session.policy.sampler.id, tasks=names)
-                )
-            work = batch_work(number, examples, selection.census, final=session.final(number))
-            await session.update(work)
+            if number not in session.done:
+                before = await validator.before(number)
+                await _take(session, ctx, selection, number, batches, before)
+            await validator.after(number)
         await session.finish()
+
+
+async def _take(
+    session: Learning,
+    ctx: RunContext,
+    selection: Selection,
+    number: int,
+    batches: Sequence[Sequence[Example]],
+    measures: dict[str, float],
+) -> None:
+    """One batch: started once, then its update."""
+    examples = batches[number]
+    if not session.started(number):
+        tasks = (example.trial.task for example in examples if example.trial is not None)
+        names = tuple(dict.fromkeys(tasks))
+        await ctx.write(BatchStarted(batch=number, sampler=session.policy.sampler.id, tasks=names))
+    measures["examples_processed"] = float(sum(map(len, batches[: number + 1])))
+    work = batch_work(
+        number, examples, selection.census, final=session.final(number), measures=measures
+    )
+    await session.update(work)
 
 
 def supervised_plan(spec: RunSpec) -> SupervisedPlan:
@@ -95,38 +130,54 @@ def supervised_plan(spec: RunSpec) -> SupervisedPlan:
     return spec.plan
 
 
-async def select(source: SourceRecords, evidence: EvidenceReader, spec: RunSpec) -> Selection:
-    """The source's counted trials whose reward the plan accepts and whose tokens can be used.
+async def select(
+    source: SourceRecords, evidence: EvidenceReader, compute: Compute | None, spec: RunSpec
+) -> Selection:
+    """Every example of the source: trials that the plan accepts, or rows of its file, which
+    are rendered with compute's tokenizer.
 
     Raises:
-        InvalidInput: `source_unusable`: there is none, or its tokens are another model's.
+        InvalidInput: `source_unusable`: there is none, or its tokens are another model's; or
+            what is wrong with a row.
     """
-    plan = supervised_plan(spec)
+    match supervised_plan(spec).source:
+        case RunSource() as wanted:
+            return await _trials(source, evidence, wanted, spec)
+        case FileSource() as wanted:
+            assert compute is not None  # only a run's own tokens need none
+            corpus = await corpus_of(compute, source, wanted, spec.sampler)
+            rows = (Example(e.targets, None, e.origin, packed_row(e)) for e in corpus.examples)
+            return Selection(tuple(rows), corpus.census)
+
+
+async def _trials(
+    source: SourceRecords, evidence: EvidenceReader, wanted: RunSource, spec: RunSpec
+) -> Selection:
     census: Counter[str] = Counter()
     examples: list[Example] = []
     samplers: set[str] = set()
     cursor: str | None = None
     while True:
-        page = await source.trials(plan.source.run, counted=True, cursor=cursor)
+        page = await source.trials(wanted.run, counted=True, cursor=cursor)
         for trial in page.items:
             found = await evidence.read(trial)
             verdict = found.problem or for_imitation(trial, found.interactions)
-            if verdict.eligible and not plan.source.accepts(reward_of(trial)):
+            if verdict.eligible and not wanted.accepts(reward_of(trial)):
                 census["not_selected"] += 1
                 continue
             census[_outcome(verdict)] += 1
             if verdict.eligible:
                 tokens = sum(packed.trained_tokens for packed in pack(found.interactions))
-                examples.append(Example(trial, tokens))
+                examples.append(Example(tokens, trial))
                 samplers |= {call.intent.sampler for call in found.interactions}
         cursor = page.next
         if cursor is None:
             break
     if not examples:
-        raise _unusable(plan, f"none of its trials has {plan.source.select} and whole evidence")
+        raise _unusable(wanted, f"none of its trials has {wanted.select} and whole evidence")
     for sampler in sorted(samplers):
         if (await source.sampler(sampler)).tokenizer_digest != spec.sampler.tokenizer_digest:
-            raise _unusable(plan, f"its sampler {sampler} uses another tokenizer")
+            raise _unusable(wanted, f"its sampler {sampler} uses another tokenizer")
     return Selection(tuple(examples), dict(census))
 
 
@@ -134,7 +185,7 @@ def example_batches(examples: Sequence[Example], plan: SupervisedPlan) -> list[l
     """Every batch of every epoch in order; the last of an epoch may be smaller."""
     batches: list[list[Example]] = []
     for epoch in range(plan.epochs):
-        order = permutation(examples, lambda e: e.trial.id, seed=plan.seed, epoch=epoch)
+        order = permutation(examples, lambda e: e.key, seed=plan.seed, epoch=epoch)
         batches += [
             order[start : start + plan.batch_size]
             for start in range(0, len(order), plan.batch_size)
@@ -143,17 +194,23 @@ def example_batches(examples: Sequence[Example], plan: SupervisedPlan) -> list[l
 
 
 def batch_work(
-    number: int, examples: Sequence[Example], census: dict[str, int], *, final: bool
+    number: int,
+    examples: Sequence[Example],
+    census: dict[str, int],
+    *,
+    final: bool,
+    measures: dict[str, float] | None = None,
 ) -> Work:
-    """One batch's work: every action token weighs the same, and all of them 1."""
+    """One batch's work: every target token weighs the same, and all of them 1."""
     weight = 1.0 / sum(example.tokens for example in examples)
+    trials = [example.trial for example in examples if example.trial is not None]
     return Work(
         batch=number,
         loss=Loss.CROSS_ENTROPY,
-        rows=tuple(Row(example.trial, None, weight) for example in examples),
-        census={**census, "trials": len(examples)},
+        rows=tuple(Row(e.trial, None, weight, e.origin, e.sequence) for e in examples),
+        census={**census, "trials" if trials else "examples": len(examples)},
         final=final,
-        measures=reward_measures([reward_of(example.trial) for example in examples]),
+        measures={**reward_measures([reward_of(trial) for trial in trials]), **(measures or {})},
     )
 
 
@@ -161,10 +218,10 @@ def _outcome(verdict: Verdict) -> str:
     return "selected" if verdict.reason is None else f"excluded_{verdict.reason}"
 
 
-def _unusable(plan: SupervisedPlan, cause: str) -> InvalidInput:
+def _unusable(source: RunSource, cause: str) -> InvalidInput:
     return InvalidInput(
-        f"Nothing can be learnt from run {plan.source.run}: {cause}.",
+        f"Nothing can be learnt from run {source.run}: {cause}.",
         code=ErrorCode.SOURCE_UNUSABLE,
-        object=ErrorObject(type="run", id=plan.source.run, pointer="/source"),
+        object=ErrorObject(type="run", id=source.run, pointer="/source"),
         next="Choose another source run or another condition.",
     )

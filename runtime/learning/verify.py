@@ -46,7 +46,7 @@ async def verify_snapshot(
         *check_records(snapshot),
         *evidence.results(),
         *await check_objects(reads, snapshot, compute),
-        *await check_learning(reads, snapshot),
+        *await check_learning(reads, snapshot, compute),
         logprobs.finding,
     ]
     checks = tuple(finding.result() for finding in findings)

@@ -9,6 +9,7 @@ import numpy as np
 from runtime.compute.protocol import Compute, FloatArray, SamplerSpec
 from runtime.learning.evidence import Objects, seal_mismatch
 from runtime.learning.findings import Finding
+from runtime.learning.policy import bring_adapter
 from runtime.learning.snapshot import Snapshot
 from specs import evidence
 from specs.errors import InvalidInput, NotFound
@@ -22,7 +23,6 @@ from specs.interaction import (
     Superseded,
 )
 from specs.records import Trial
-from specs.run import SamplerRef
 
 TOLERANCE = 1e-4
 """Largest difference of a recorded log-prob from its derivation, in nats."""
@@ -225,12 +225,6 @@ def _longest(call: Interaction, calls: Sequence[Interaction]) -> Interaction:
             and other.prompt[: len(own)] == own
         )
     )
-
-
-async def bring_adapter(compute: Compute, objects: Objects, sampler: SamplerRef) -> None:
-    """Put the sampler's adapter into compute unless it is there. Harmless to repeat."""
-    if sampler.adapter is not None and not await compute.has_adapter(sampler.adapter):
-        await compute.put_adapter(sampler.adapter, await objects.object(sampler.adapter))
 
 
 def count_interactions(trials: Sequence[Trial]) -> int:

@@ -8,22 +8,24 @@ from runtime.compute.protocol import Compute, Loss, SamplerSpec
 from runtime.learning.evidence import EvidenceReader
 from runtime.learning.findings import Finding
 from runtime.learning.order import batch_tasks
-from runtime.learning.policy import learning_plan
+from runtime.learning.policy import bring_adapter, learning_plan
 from runtime.learning.settlement import judge, settle
 from runtime.learning.snapshot import RunReads, Snapshot
 from runtime.learning.supervised import batch_work, example_batches, select
-from runtime.learning.verify_evidence import bring_adapter
 from runtime.learning.work import Work, pieces
 from specs import canonical
 from specs.errors import InvalidInput, NotFound, PracticumError
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan
 from specs.records import Checkpoint, Contribution, Trial, Update, UpdateState
+from specs.sources import FileSource
 
 PROBE_TOKENS = (1, 2, 3, 4)
 """What a checkpoint's adapter is tried on."""
 
 
-async def check_learning(reads: RunReads, snapshot: Snapshot) -> list[Finding]:
+async def check_learning(
+    reads: RunReads, snapshot: Snapshot, compute: Compute | None
+) -> list[Finding]:
     """Everything that learning decided, derived again; nothing for an evaluation."""
     match snapshot.run.spec.plan:
         case EvaluationPlan():
@@ -31,7 +33,7 @@ async def check_learning(reads: RunReads, snapshot: Snapshot) -> list[Finding]:
         case TrainingPlan() as plan:
             return await _check_training(reads, snapshot, plan)
         case SupervisedPlan():
-            return await _check_supervised(reads, snapshot)
+            return await _check_supervised(reads, snapshot, compute)
 
 
 async def _check_training(reads: RunReads, snapshot: Snapshot, plan: TrainingPlan) -> list[Finding]:
@@ -71,13 +73,18 @@ async def _check_training(reads: RunReads, snapshot: Snapshot, plan: TrainingPla
     return [tasks, eligibility, advantages, contributions]
 
 
-async def _check_supervised(reads: RunReads, snapshot: Snapshot) -> list[Finding]:
+async def _check_supervised(
+    reads: RunReads, snapshot: Snapshot, compute: Compute | None
+) -> list[Finding]:
     contributions = _contribution_check()
     plan = snapshot.run.spec.plan
     assert isinstance(plan, SupervisedPlan)
+    if compute is None and isinstance(plan.source, FileSource):
+        contributions.skipped = "compute was not asked, and it has the tokenizer"
+        return [contributions]
     evidence = EvidenceReader(reads)
     try:
-        selection = await select(reads, evidence, snapshot.run.spec)
+        selection = await select(reads, evidence, compute, snapshot.run.spec)
     except InvalidInput as error:
         contributions.expect(not snapshot.updates, f"there are updates, and yet: {error}")
         return [contributions]
@@ -117,13 +124,14 @@ def _compare(
 ) -> None:
     plan = learning_plan(snapshot.run.spec)
     finding.equal(f"learning rate of {update.id}", update.learning_rate, plan.learning_rate)
-    finding.equal(f"interactions of {update.id}", _names(update.contributions), _names(derived))
+    finding.equal(f"contributors of {update.id}", _names(update.contributions), _names(derived))
     for recorded, expected in zip(update.contributions, derived, strict=False):
-        finding.equal(f"contribution of {recorded.trial} to {update.id}", recorded, expected)
+        name = recorded.trial or recorded.row
+        finding.equal(f"contribution of {name} to {update.id}", recorded, expected)
 
 
-def _names(contributions: Iterable[Contribution]) -> list[tuple[str, ...]]:
-    return [item.interactions for item in contributions]
+def _names(contributions: Iterable[Contribution]) -> list[tuple[str, ...] | int | None]:
+    return [item.interactions or (item.row and item.row.line) for item in contributions]
 
 
 async def check_objects(
@@ -142,8 +150,10 @@ async def check_objects(
     stored = Finding("checkpoints.objects", 11, "weights and state are stored with their digests")
     loads = Finding("checkpoints.load", None, "the adapter of a checkpoint can be sampled from")
     for item in snapshot.checkpoints:
+        if item.deleted_at is not None:
+            continue  # the record stays; there is nothing to check
         await _check_object(stored, reads, item.id, item.adapter, item.adapter_size)
-        if item.state is not None:
+        if item.state is not None and item.state_deleted_at is None:
             await _check_object(stored, reads, item.id, item.state, item.state_size)
         if compute is None:
             loads.skipped = "compute was not asked"

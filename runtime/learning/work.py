@@ -11,6 +11,7 @@ from runtime.compute.protocol import Datum, Loss
 from runtime.learning.datums import cross_entropy_datum, datum_digest, importance_datum
 from runtime.learning.evidence import EvidenceReader
 from runtime.learning.packing import Packed, pack
+from specs.chat import RowOrigin
 from specs.records import Contribution, Trial
 
 CHUNK_TOKENS = 65_536
@@ -20,11 +21,16 @@ CHUNK_DATUMS = 256
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One trial that contributes: `weight` is that of each of its generated tokens."""
+    """What contributes: `weight` is that of each of its target tokens.
 
-    trial: Trial
+    A trial, whose sequences are packed from evidence, or a row of a file, with its sequence.
+    """
+
+    trial: Trial | None
     group: str | None
     weight: float
+    origin: RowOrigin | None = None
+    sequence: Packed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,8 @@ class Piece:
     @property
     def contribution(self) -> Contribution:
         return Contribution(
-            trial=self.row.trial.id,
+            trial=None if self.row.trial is None else self.row.trial.id,
+            row=self.row.origin,
             group=self.row.group,
             interactions=self.packed.interactions,
             datum=datum_digest(self.datum),
@@ -64,9 +71,16 @@ class Piece:
 async def pieces(work: Work, evidence: EvidenceReader) -> AsyncIterator[Piece]:
     """Every datum of the work, in a fixed order."""
     for row in work.rows:
-        found = await evidence.read(row.trial)
-        for packed in pack(found.interactions):
+        for packed in await sequences(row, evidence):
             yield Piece(row, packed, datum_of(packed, row.weight, work.loss))
+
+
+async def sequences(row: Row, evidence: EvidenceReader) -> list[Packed]:
+    """The sequences of a row, in a fixed order."""
+    if row.trial is None:
+        assert row.sequence is not None
+        return [row.sequence]
+    return pack((await evidence.read(row.trial)).interactions)
 
 
 def datum_of(packed: Packed, weight: float, loss: Loss) -> Datum:

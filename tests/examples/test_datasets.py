@@ -13,6 +13,7 @@ from harbor.models.task.task import Task
 from runtime.compute.scenario import read_scenario
 from specs import canonical
 from specs.canonical import loads
+from specs.chat import File
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan, parse_plan
 from specs.profile import Profile
 
@@ -165,6 +166,7 @@ def test_plans_are_valid(examples: Path) -> None:
         "eval": EvaluationPlan,
         "demos": EvaluationPlan,
         "supervised": SupervisedPlan,
+        "supervised-file": SupervisedPlan,
         "train": TrainingPlan,
     }
     found = {path.stem for path in (examples / "plans").iterdir()}
@@ -172,3 +174,17 @@ def test_plans_are_valid(examples: Path) -> None:
     for name, kind in kinds.items():
         plan = parse_plan(loads((examples / "plans" / f"{name}.json").read_bytes()))
         assert isinstance(plan, kind)
+
+
+def test_rows_are_conversations_of_practice_alone(examples: Path) -> None:
+    """Held-out tasks never teach, in no form."""
+    practised = {folder.name for folder in (examples / "shell-practice").iterdir()}
+    files = sorted((examples / "rows").iterdir())
+    assert [path.stem for path in files] == ["commands", "commands-check"]
+    names = [
+        str(loads(row.origin.id or ""))
+        for path in files
+        for row in File.of(path.name, path.read_bytes()).rows()
+    ]
+    assert set(names) <= practised
+    assert len(set(names)) == len(names)

@@ -7,13 +7,15 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 from sqlalchemy import Connection
 
+from runtime.gateway import checkpoints as owned
 from runtime.gateway import lookup, records, views
-from runtime.gateway.auth import AnyRole, GatewayDep
+from runtime.gateway.auth import AnyRole, GatewayDep, Operator
 from runtime.gateway.context import Caller, Gateway
 from runtime.gateway.routes.parameters import LIMIT, Cursor, Limit
-from runtime.gateway.wire import answer
+from runtime.gateway.wire import answer, body
 from runtime.storage.tables import checkpoints, runs, samplers, trials
 from specs.ids import Id, Prefix
+from specs.operator_api import KeepState
 
 router = APIRouter()
 
@@ -146,5 +148,38 @@ async def checkpoint(gateway: GatewayDep, caller: AnyRole, checkpoint: str) -> R
             lambda c: views.checkpoint(
                 lookup.by_short_id(c, checkpoints, caller.org, checkpoint, Prefix.CHECKPOINT)
             )
+        )
+    )
+
+
+@router.get("/v1/checkpoints/{checkpoint}/uses")
+async def checkpoint_uses(gateway: GatewayDep, caller: AnyRole, checkpoint: str) -> Response:
+    """What refers to a checkpoint."""
+    return answer(await gateway.database.read(lambda c: owned.uses(c, caller.org, checkpoint)))
+
+
+@router.delete("/v1/checkpoints/{checkpoint}")
+async def delete_checkpoint(
+    gateway: GatewayDep, caller: Operator, checkpoint: str, state_only: bool = False
+) -> Response:
+    """Forget weights and state, or the state alone; the record stays."""
+    return answer(
+        await gateway.database.write(
+            lambda c: owned.delete(c, caller.org, checkpoint, state_only=state_only)
+        )
+    )
+
+
+@router.post("/v1/checkpoints/{checkpoint}/keep")
+async def keep_checkpoint(
+    gateway: GatewayDep,
+    caller: Operator,
+    checkpoint: str,
+    request: Annotated[KeepState, body(KeepState, "request")],
+) -> Response:
+    """Set when trainer state expires."""
+    return answer(
+        await gateway.database.write(
+            lambda c: owned.keep(c, caller.org, checkpoint, request.seconds)
         )
     )

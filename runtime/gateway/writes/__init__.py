@@ -28,6 +28,7 @@ _HANDLERS: dict[type[Contract], Callable[[Change, Any], None]] = {
     worker_api.UpdatePreparedWrite: updates.update_prepared,
     worker_api.UpdateUnresolved: updates.update_unresolved,
     worker_api.UpdateAcknowledged: updates.update_acknowledged,
+    worker_api.UpdateMeasured: updates.update_measured,
     worker_api.UpdateEnded: updates.update_ended,
     worker_api.UpdateSkipped: updates.update_skipped,
     worker_api.CheckpointSaved: models.checkpoint_saved,

@@ -19,6 +19,7 @@ from specs.records import UpdateState
 from specs.worker_api import (
     UpdateAcknowledged,
     UpdateEnded,
+    UpdateMeasured,
     UpdatePreparedWrite,
     UpdateSkipped,
     UpdateUnresolved,
@@ -88,6 +89,30 @@ def update_acknowledged(change: Change, write: UpdateAcknowledged) -> None:
         batch=row.batch,
         sampler_after=write.sampler_after,
         metrics=dict(metrics),
+    )
+
+
+def update_measured(change: Change, write: UpdateMeasured) -> None:
+    """A measure taken after the step; said again with the same values it changes nothing."""
+    row = require_acknowledged(change, write.update)
+    known: dict[str, float] = json.loads(row.metrics)
+    if all(known.get(name) == value for name, value in write.metrics.items()):
+        return
+    taken = sorted(known.keys() & write.metrics.keys())
+    if taken:
+        raise conflict(
+            f"The update has {', '.join(taken)} on record with other values.",
+            "update",
+            row.id,
+            next="Read the run's records and continue from there.",
+        )
+    change.connection.execute(
+        sa.update(updates)
+        .where(updates.c.id == row.id)
+        .values(metrics=json.dumps({**known, **write.metrics}))
+    )
+    change.emit(
+        EventType.UPDATE_MEASURED, update=row.id, batch=row.batch, metrics=dict(write.metrics)
     )
 
 

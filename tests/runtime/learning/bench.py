@@ -108,6 +108,9 @@ class Records:
     async def object(self, digest: str) -> bytes:
         return self.objects[digest]
 
+    async def checkpoint(self, checkpoint: str) -> Checkpoint:
+        return next(item for item in self.checkpoints if item.id == checkpoint)
+
     def now(self) -> RunRecords:
         return RunRecords(
             batches=list(self.batches.values()),

@@ -91,7 +91,7 @@ async def test_a_crash_behind_any_call_ends_as_if_there_had_been_none_invariant_
     await whole.train(await whole.claim(fate))
     await whole.compute.aclose()
     for at, name in enumerate(fate.calls):
-        if name == "object":
+        if name in ("object", "trainer"):
             continue  # reads change nothing, and the calls around them are tried
         bench = await small(tmp_path / f"{at}")
         with pytest.raises(Killed):
