@@ -21,7 +21,11 @@ from tests.runtime.formats.families.test_properties import NAMES, voice
 
 CODEC = FileCodec(TOKENIZER)
 FAMILY = ChatML(CODEC)
-CALL = {"id": "c1", "type": "function", "function": {"name": "Bash", "arguments": '{"x": 1}'}}
+CALL: dict[str, Any] = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "Bash", "arguments": '{"x": 1}'},
+}
 TOOL = {"type": "function", "function": {"name": "Bash", "parameters": {"type": "object"}}}
 MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "Be short."},
@@ -137,7 +141,7 @@ def test_results_stand_in_the_order_of_their_calls() -> None:
 
 
 def test_arguments_as_text_and_as_an_object_are_the_same_call() -> None:
-    inner = {**CALL["function"], "arguments": {"x": 1}}  # pyright: ignore[reportGeneralTypeIssues]
+    inner = {**CALL["function"], "arguments": {"x": 1}}
     plain = [dict(message) for message in MESSAGES]
     plain[2]["tool_calls"] = [{**CALL, "function": inner}]
     assert render(plain).ids == render(MESSAGES).ids
