@@ -15,6 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtime.client import OperatorClient
+from runtime.home import Home
+from specs import evidence
+from specs.interaction import Interaction
+
 _TASK = """\
 schema_version = "1.4"
 
@@ -83,6 +88,23 @@ class Done:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """The one trial of an evaluation, at its end."""
+
+    stack: "Stack"
+    run: str
+    trial: dict[str, Any]
+    verified: dict[str, Any]
+    """What `run verify` found."""
+
+    async def recorded(self) -> tuple[list[Interaction], list[str]]:
+        """The calls of the trial out of its sealed evidence, and why others were refused."""
+        async with OperatorClient.at(Home.at(self.stack.home)) as gateway:
+            data = await gateway.object(self.trial["settled"]["seal"]["object"])
+        return evidence.interactions(data), [one.code for one in evidence.refusals(data)]
+
+
+@dataclass(frozen=True)
 class Stack:
     """Commands against one home."""
 
@@ -107,6 +129,24 @@ class Stack:
     def json(self, *words: str, timeout: float = 120) -> Any:
         """The JSON that a command prints; it must succeed."""
         return self.run(*words, "--json", timeout=timeout).json()
+
+    def solved(self, dataset: str, actor: dict[str, Any], *, minutes: int = 14) -> Attempt:
+        """One trial of the actor on the dataset's one task: it completes, earns 1, and verifies."""
+        started = self.json(
+            *("run", "start", "--dataset", dataset),
+            *("--actor", self.write("actor.json", actor)),
+            *("--plan", self.write("plan.json", {"trials_per_task": 1})),
+        )
+        run = str(started["run"])
+        ended = self.json("run", "wait", run, "--timeout", f"{minutes}m", timeout=60 * minutes + 30)
+        logs = self.run("run", "logs", run).out[-4000:]
+        assert ended["state"] == "completed", logs
+        (trial,) = self.json("run", "trials", run)["items"]
+        assert trial["settled"]["outcome"] == "completed", logs
+        assert trial["assessment"]["reward"] == 1.0, logs
+        verified = self.run("run", "verify", run, "--json")
+        assert verified.code == 0, verified.out
+        return Attempt(self, run, trial, verified.json())
 
     def processes(self) -> list[int]:
         """Every live process whose command line names this home, the sandboxes included."""

@@ -14,10 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.client import OperatorClient
-from runtime.home import Home
 from runtime.native.engines import tools_folder
-from specs import evidence
 from specs.interaction import BranchReason, CallState
 from tests.e2e.support import Stack, profile, write_tasks
 
@@ -129,26 +126,10 @@ async def test_mini_swe_agent_works_through_chat_completions(stack: Stack) -> No
         },
         instruction={"deliver": "argument"},
     )
-    started = stack.json(
-        *("run", "start", "--dataset", "e2e/parity@v1"),
-        *("--actor", stack.write("actor.json", actor)),
-        *("--plan", stack.write("plan.json", {"trials_per_task": 1})),
-    )
-    run = started["run"]
-    ended = stack.json("run", "wait", run, "--timeout", "14m", timeout=850)
-    logs = stack.run("run", "logs", run)
-    assert ended["state"] == "completed", logs.out
-    (trial,) = stack.json("run", "trials", run)["items"]
-    assert trial["settled"]["outcome"] == "completed", logs.out
-    assert trial["assessment"]["reward"] == 1.0, logs.out
-    verified = stack.json("run", "verify", run)
-    assert verified["ok"], verified
-    async with OperatorClient.at(Home.at(stack.home)) as client:
-        data = await client.object(trial["settled"]["seal"]["object"])
-    calls = evidence.interactions(data)
+    calls, refused = await stack.solved("e2e/parity@v1", actor).recorded()
     assert {call.intent.dialect for call in calls} == {"openai-chat"}
     assert {call.state for call in calls} == {CallState.ANSWERED}
-    assert [one.code for one in evidence.refusals(data)] == ["overloaded"]
+    assert refused == ["overloaded"]
     # It throws an answer without a call away, and complains in its place.
     branches = [call.intent.branch for call in calls]
     assert branches == [BranchReason.ROOT, None, BranchReason.REWOUND, None]

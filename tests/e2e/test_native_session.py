@@ -10,18 +10,14 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from runtime.client import OperatorClient
-from runtime.home import Home
 from runtime.learning.packing import pack
 from runtime.native import engines
-from specs import evidence
 from specs.errors import Unavailable
 from specs.interaction import Interaction
-from tests.e2e.support import Stack
+from tests.e2e.support import Attempt, Stack
 
 pytestmark = [
     pytest.mark.anyio,
@@ -61,8 +57,8 @@ def stack() -> Iterator[Stack]:
         assert not made.processes()
 
 
-def play(stack: Stack, family: str) -> tuple[str, dict[str, Any]]:
-    """One trial of the session in a family; its run and trial."""
+def play(stack: Stack, family: str) -> Attempt:
+    """One trial of the session in a family."""
     scenario = json.loads((NATIVE / "scenarios" / "session.json").read_text())
     model = f"scripted/session-{family}"
     file = stack.write("scenario.json", scenario | {"tokenizer": family})
@@ -73,37 +69,17 @@ def play(stack: Stack, family: str) -> tuple[str, dict[str, Any]]:
         "path": ".claude/agents/auditor.md",
         "content": (NATIVE / "profiles" / "auditor.md").read_text(),
     }
-    started = stack.json(
-        *("run", "start", "--dataset", "e2e/native@v1"),
-        *("--actor", stack.write("actor.json", profile)),
-        *("--plan", f"@{NATIVE / 'plans' / 'evaluation.json'}"),
-    )
-    run = started["run"]
-    ended = stack.json("run", "wait", run, "--timeout", "12m", timeout=800)
-    assert ended["state"] == "completed"
-    (trial,) = stack.json("run", "trials", run)["items"]
-    return run, trial
-
-
-async def recorded(stack: Stack, trial: dict[str, Any]) -> tuple[list[Interaction], list[str]]:
-    """The calls of a trial out of its sealed evidence, and why others were refused."""
-    async with OperatorClient.at(Home(stack.home)) as gateway:
-        data = await gateway.object(trial["settled"]["seal"]["object"])
-    return evidence.interactions(data), [one.code for one in evidence.refusals(data)]
+    return stack.solved("e2e/native@v1", profile, minutes=12)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_a_long_session_is_exact_between_compactions(stack: Stack, family: str) -> None:
     """Invariants 1 to 3, from the binary's own calls."""
-    run, trial = play(stack, family)
-    logs = stack.run("run", "logs", run).out
-    assert trial["settled"]["outcome"] == "completed", logs[-4000:]
-    assert trial["assessment"]["reward"] == 1.0, logs[-4000:]
-    calls, refused = await recorded(stack, trial)
-    verified = stack.json("run", "verify", run)
-    assert verified["ok"] and verified["interactions"] == len(calls)
+    attempt = play(stack, family)
+    calls, refused = await attempt.recorded()
+    assert attempt.verified["interactions"] == len(calls)
     assert sorted(refused) == ["connection_dropped", "overloaded", "prompt_too_long"]
-    assert verified["spans"] == {"root": 2, "exact": 9, "branched(compacted)": 2}
+    assert attempt.verified["spans"] == {"root": 2, "exact": 9, "branched(compacted)": 2}
     assert {note for call in calls for note in call.intent.normalisations} >= CHANGED
     assert len({call.intent.sampler for call in calls}) == 1
     main = [call for call in calls if not call.intent.agent]
