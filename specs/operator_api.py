@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from specs.base import Contract
-from specs.ids import Digest, Id, Name, Version, VersionedName
+from specs.ids import Digest, Id, Name, Prefix, Version, VersionedName, new_id
 from specs.interaction import Seal
 from specs.model import ModelInfo
 from specs.profile import Sampling
@@ -109,6 +109,9 @@ class ModelList(Contract):
 class SessionRequest(Contract):
     """`POST /v1/sessions`: a credential for model calls outside of any run."""
 
+    id: Id = Field(default_factory=lambda: new_id(Prefix.SESSION))
+    """Of the session, minted by whoever opens it: repeating the request opens no other one, and a
+    session whose opener died on the way can be ended by name."""
     model: str = Field(min_length=1, max_length=128)
     """Base model name, or the id of a checkpoint."""
     purpose: Literal["claude", "agent"]

@@ -15,12 +15,12 @@ import anyio.from_thread
 import anyio.to_thread
 from pydantic import Field
 
-from runtime.home import Home
 from runtime.native import engines, launch
 from runtime.native.bridge import bridge
+from runtime.native.sessions import attended, unattended
 from specs import canonical, claude_code
 from specs.base import Contract
-from specs.errors import ErrorObject, InvalidInput
+from specs.errors import ErrorObject, InvalidInput, NotFound
 from specs.launch import LaunchPlan, plan_launch, validate_profile
 from specs.operator_api import SessionOpened, SessionRequest
 from specs.profile import Binding, Profile
@@ -223,22 +223,24 @@ async def installed_engine(context: Context, version: str) -> engines.Installed:
 async def opened(
     context: Context, request: SessionRequest
 ) -> AsyncGenerator[tuple[SessionOpened, Path, str]]:
-    """A session, its folder, and the proxy's address; it is ended in every case."""
+    """A session, its folder, and the proxy's address; it is ended in every case.
+
+    Sessions of commands that were killed are ended first.
+    """
     async with context.gateway() as gateway:
-        session = await gateway.open_session(request)
-        try:
-            state = _session_folder(context.home, session.session.id)
-            async with bridge(context.home.proxy_socket) as url:
-                yield session, state, url
-        finally:
-            with anyio.CancelScope(shield=True):
-                await gateway.end_session(session.session.id)
-
-
-def _session_folder(home: Home, session: str) -> Path:
-    folder = home.sessions / session
-    folder.mkdir(mode=0o700, parents=True)
-    return folder
+        for left in unattended(context.home):
+            try:
+                await gateway.end_session(left)
+            except NotFound:
+                continue  # its command died before it was opened
+        with attended(context.home, request.id) as state:
+            session = await gateway.open_session(request)
+            try:
+                async with bridge(context.home.proxy_socket) as url:
+                    yield session, state, url
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await gateway.end_session(request.id)
 
 
 def _bindings(

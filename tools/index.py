@@ -16,6 +16,7 @@ NOUNS: Final[dict[str, str]] = {
     "dataset": "Ordered lists of exact task versions",
     "profile": "Executable agent recipes",
     "agent": "Profiles on this machine: one prompt in a folder of your own",
+    "session": "Model calls of `claude` and `agent run`, outside of any run",
     "model": "Models that a profile can name",
     "schema": "JSON Schemas of the contracts",
 }
@@ -29,6 +30,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "dataset": ("tools.dataset",),
     "profile": ("tools.profile",),
     "agent": ("tools.agent",),
+    "session": ("tools.session",),
     "model": ("tools.model",),
     "schema": ("tools.schema",),
 }
@@ -74,6 +76,9 @@ SUMMARIES: Final[dict[tuple[str, str], str]] = {
     ("agent", "run"): "Run a profile's harness in a folder of your own",
     ("agent", "validate"): "Check a profile and whether its harness is installed",
     ("agent", "install"): "Install a pinned harness into the tool folder",
+    ("session", "list"): "List sessions, newest first",
+    ("session", "show"): "Show one session and what was captured of it",
+    ("session", "close"): "End a session",
     ("model", "list"): "List the models that a profile can name",
     ("model", "pull"): "Bring a model into the cache and make it known",
     ("schema", "export"): "Write the JSON Schemas of all contracts",

@@ -96,8 +96,10 @@ class OperatorClient(ModelAnnouncer):
         )
 
     async def open_session(self, request: SessionRequest) -> SessionOpened:
-        """Record a session; its credential is told this once."""
-        return await self.transport.call("POST", "/v1/sessions", SessionOpened, body=request)
+        """Record a session; its credential is told this once. Repeating it opens no other one."""
+        return await self.transport.call(
+            "POST", "/v1/sessions", SessionOpened, body=request, idempotent=True
+        )
 
     async def end_session(self, session: str) -> Session:
         """End a session; repeating it is harmless."""

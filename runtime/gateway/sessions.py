@@ -18,7 +18,7 @@ from runtime.gateway.tokens import AUDIENCE, ISSUER, TokenSigner, token_id
 from runtime.storage import clock
 from runtime.storage.tables import sessions
 from specs.errors import Conflict, ErrorCode, ErrorObject
-from specs.ids import Prefix, is_id, new_id
+from specs.ids import Prefix, is_id
 from specs.interaction import Seal
 from specs.operator_api import Session, SessionOpened, SessionPage, SessionRequest
 from specs.worker_api import TrialClaims
@@ -32,24 +32,45 @@ def start(
 ) -> SessionOpened:
     """Record a session on the sampler of a base model or checkpoint, and sign its credential.
 
+    A repeated request gets another credential of the same session, which ends when the first does.
+
     Raises:
-        InvalidInput: `model_unknown`.
+        InvalidInput: `model_unknown`, or an id that is not a session's.
         NotFound: the org has no such checkpoint.
+        Conflict: there is a session of that id with another model or purpose, or one that ended.
     """
     policy = resolution.named(connection, org, request.model, "session")
     sampler = admission.sampler_of(connection, org, policy, store=True)
-    session, now = new_id(Prefix.SESSION), clock.now(connection)
-    connection.execute(
-        sa.insert(sessions).values(
-            id=session,
-            org_id=org,
-            model=request.model,
-            sampler_id=sampler.id,
-            purpose=request.purpose,
-            created_at=clock.timestamp(now),
-            expires_at=now + request.expires_in_sec,
+    session, now = request.id, clock.now(connection)
+    if not is_session(session):
+        raise invalid(
+            f"{session!r} is not the id of a session.",
+            "session",
+            "/id",
+            name=session,
+            next=f"Mint one that begins with {Prefix.SESSION}_, or leave it out.",
         )
-    )
+    row = connection.execute(sa.select(sessions).where(sessions.c.id == session)).one_or_none()
+    if row is None:
+        connection.execute(
+            sa.insert(sessions).values(
+                id=session,
+                org_id=org,
+                model=request.model,
+                sampler_id=sampler.id,
+                purpose=request.purpose,
+                created_at=clock.timestamp(now),
+                expires_at=now + request.expires_in_sec,
+            )
+        )
+        row = lookup.by_id(connection, sessions, org, session, Prefix.SESSION)
+    elif not _same(row, org, request):
+        raise Conflict(
+            "There is another session of that id, or it has ended.",
+            code=ErrorCode.STATE_CONFLICT,
+            object=ErrorObject(type="session", id=session),
+            next="Open a session with an id of its own.",
+        )
     claims = TrialClaims(
         iss=ISSUER,
         aud=AUDIENCE,
@@ -57,15 +78,14 @@ def start(
         run=session,
         trial=session,
         fence=FENCE,
-        sampler=sampler.id,
+        sampler=row.sampler_id,
         model=request.model,
         task=f"session/{request.purpose}",
         sampling=request.sampling.model_dump(mode="json", exclude_none=True),
         iat=now,
-        exp=now + request.expires_in_sec,
+        exp=row.expires_at,
         jti=token_id(),
     )
-    row = lookup.by_id(connection, sessions, org, session, Prefix.SESSION)
     return SessionOpened(session=_view(row), token=signer.sign(claims), base=policy.base)
 
 
@@ -141,6 +161,12 @@ def commit(connection: Connection, org: str, seal: Seal) -> Session:
 def is_session(name: str) -> bool:
     """Whether an id is a session's."""
     return is_id(name, Prefix.SESSION)
+
+
+def _same(row: AnyRow, org: str, request: SessionRequest) -> bool:
+    """Whether a session is the one that is asked for once more, and still open."""
+    asked = (org, request.model, request.purpose)
+    return row.ended_at is None and (row.org_id, row.model, row.purpose) == asked
 
 
 def _view(row: AnyRow) -> Session:

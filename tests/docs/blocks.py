@@ -8,14 +8,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "AGENTS.md", *ROOT.glob("docs/*.md"), *ROOT.glob("skills/*/*.md")]
 )
-_BLOCK = re.compile(r"^```(?:sh|bash|console)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_SHELLS = ("", "sh", "bash", "console")
 _INLINE = re.compile(r"`(practicum [^`\n]+)`")
 
 
 def block_commands(page: Path) -> list[list[str]]:
     """Words of each command in a page's shell blocks, comments and line joints resolved."""
     found: list[list[str]] = []
-    for block in _BLOCK.findall(page.read_text()):
+    for language, block in _BLOCK.findall(page.read_text()):
+        if language not in _SHELLS:
+            continue
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words:

@@ -55,6 +55,22 @@ async def test_a_session_of_an_unknown_model_or_checkpoint_is_refused(stack: Sta
         await opened(stack, new_id(Prefix.CHECKPOINT))
 
 
+async def test_a_repeated_request_opens_no_other_session(stack: Stack) -> None:
+    await stage.publish(stack)
+    name = new_id(Prefix.SESSION)
+    first, again = await opened(stack, id=name), await opened(stack, id=name)
+    assert first.session.id == name and again.session == first.session
+    assert claims(again).exp == claims(first).exp
+    assert len((await stack.operator.sessions()).items) == 1
+    with pytest.raises(Conflict):
+        await opened(stack, id=name, purpose="agent")
+    await stack.operator.end_session(name)
+    with pytest.raises(Conflict):
+        await opened(stack, id=name)
+    with pytest.raises(InvalidInput):
+        await opened(stack, id=new_id(Prefix.TRIAL))
+
+
 async def test_a_session_is_renewed_until_it_ends_or_expires(stack: Stack) -> None:
     await stage.publish(stack)
     first, second = (await opened(stack)).session.id, (await opened(stack)).session.id
