@@ -13,6 +13,7 @@ import anyio
 from proxy.app import Settings
 from proxy.log import configure
 from proxy.server import LOCK_WAIT_SEC, server
+from proxy.spool import STAGE_BYTES
 from runtime.client import ProxyClient
 from runtime.compute.client import HttpCompute
 from runtime.exclusive import acquire, listen
@@ -25,6 +26,12 @@ def main() -> int:
     """Run until SIGTERM or SIGINT. Exit code 1: another proxy serves this home."""
     parser = argparse.ArgumentParser(prog="proxy", description="The proxy of a local stack.")
     parser.add_argument("--home", type=Path, default=None, help="home folder of the stack")
+    parser.add_argument(
+        "--stage-bytes",
+        type=int,
+        default=STAGE_BYTES,
+        help="evidence that may wait for publication before calls are refused",
+    )
     parser.add_argument("--upstream", action="append", default=[], help="a specs.upstream, as JSON")
     arguments = parser.parse_args()
     home = Home.at(arguments.home)
@@ -37,7 +44,7 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGTERM, _exit)  # uvicorn raises it again once it has drained
     with lock, listen(home.proxy_socket) as listener:
-        anyio.run(_serve, home, listener, upstreams)
+        anyio.run(_serve, home, listener, upstreams, arguments.stage_bytes)
     return 0
 
 
@@ -45,10 +52,12 @@ def _exit(_signal: int, _frame: FrameType | None) -> None:
     sys.exit(0)
 
 
-async def _serve(home: Home, listener: socket.socket, upstreams: Sequence[Upstream]) -> None:
+async def _serve(
+    home: Home, listener: socket.socket, upstreams: Sequence[Upstream], stage: int
+) -> None:
     async with ProxyClient.at(home) as gateway, HttpCompute(home.compute_socket) as compute:
         settings = Settings(
-            home.spool, compute, gateway, home.key(Role.WORKER), upstreams=upstreams
+            home.spool, compute, gateway, home.key(Role.WORKER), upstreams=upstreams, stage=stage
         )
         await server(settings).serve(sockets=[listener])
 

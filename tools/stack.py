@@ -10,7 +10,7 @@ from runtime.home import Home
 from runtime.supervisor import control
 from runtime.supervisor.control import StackReport
 from runtime.supervisor.health import answers
-from runtime.supervisor.settings import LEASE, THREADS
+from runtime.supervisor.settings import LEASE, STAGE, THREADS
 from specs.base import Contract
 from tools.context import Context
 from tools.fields import Duration, Input
@@ -27,6 +27,10 @@ class Up(Input):
     ] = None
     lease: Annotated[
         Duration | None, Field(description="Lease of the worker, if this starts it")
+    ] = None
+    stage_bytes: Annotated[
+        int | None,
+        Field(ge=1 << 20, description="Evidence that may wait for the store, if this starts it"),
     ] = None
 
 
@@ -82,7 +86,11 @@ async def up(context: Context, request: Up) -> StackReport:
     """
     report = await anyio.to_thread.run_sync(control.status, context.home)
     if not report.healthy:
-        flags = {THREADS: request.threads, LEASE: request.lease}
+        flags = {
+            THREADS: request.threads,
+            LEASE: request.lease,
+            STAGE: request.stage_bytes,
+        }
         chosen = {name: str(value) for name, value in flags.items() if value is not None}
         await _start(context, request.timeout, chosen)
         report = await anyio.to_thread.run_sync(control.status, context.home)

@@ -8,6 +8,8 @@
     version = "2.4.6"
     [compute]
     threads = 2           # PRACTICUM_THREADS, up --threads
+    [proxy]
+    stage_bytes = 8589934592  # PRACTICUM_STAGE_BYTES, up --stage-bytes
     [[upstreams]]         # a model that somebody else serves, named `upstream/judge`
     name = "judge"
     kind = "anthropic"    # or openai
@@ -34,6 +36,13 @@ from specs.upstream import Upstream
 
 LEASE = "PRACTICUM_LEASE_SEC"
 THREADS = "PRACTICUM_THREADS"
+STAGE = "PRACTICUM_STAGE_BYTES"
+VARIABLES: Mapping[str, tuple[str, str]] = {
+    LEASE: ("worker", "lease_sec"),
+    THREADS: ("compute", "threads"),
+    STAGE: ("proxy", "stage_bytes"),
+}
+"""Environment variables, and the section and key that each beats."""
 
 
 class ToolSettings(Contract):
@@ -53,11 +62,17 @@ class ComputeSettings(Contract):
     threads: int | None = Field(default=None, ge=1, le=1024)
 
 
+class ProxySettings(Contract):
+    stage_bytes: int | None = Field(default=None, ge=1 << 20)
+    """Evidence that may wait for publication before calls are refused."""
+
+
 class Settings(Contract):
     """The whole of `config.toml`; unknown keys are errors."""
 
     worker: WorkerSettings = WorkerSettings()
     compute: ComputeSettings = ComputeSettings()
+    proxy: ProxySettings = ProxySettings()
     upstreams: tuple[Upstream, ...] = ()
 
     @model_validator(mode="after")
@@ -77,6 +92,8 @@ class Settings(Contract):
                 chosen += ["--tool", tool.source, tool.target, tool.version]
         if part == "compute" and self.compute.threads is not None:
             chosen += ["--threads", str(self.compute.threads)]
+        if part == "proxy" and self.proxy.stage_bytes is not None:
+            chosen += ["--stage-bytes", str(self.proxy.stage_bytes)]
         if part in ("compute", "proxy"):
             for one in self.upstreams:
                 chosen += ["--upstream", one.model_dump_json(exclude_none=True)]
@@ -96,7 +113,7 @@ def read_settings(home: Home, environment: Mapping[str, str]) -> Settings:
         InvalidInput: naming the file and the key, or the variable.
     """
     document = _file(home)
-    for name, section, key in ((LEASE, "worker", "lease_sec"), (THREADS, "compute", "threads")):
+    for name, (section, key) in VARIABLES.items():
         if name in environment:
             values = document.setdefault(section, {})
             if isinstance(values, dict):
@@ -119,7 +136,7 @@ def _file(home: Home) -> dict[str, JsonValue]:
 def _named(error: InvalidInput, home: Home) -> InvalidInput:
     pointer = error.problem.object.pointer if error.problem.object else None
     return InvalidInput(
-        f"{error.problem.detail} File: {home.config}; variables: {LEASE}, {THREADS}.",
+        f"{error.problem.detail} File: {home.config}; variables: {', '.join(VARIABLES)}.",
         object=ErrorObject(type="settings", id=str(home.config), pointer=pointer),
         next="Correct the file or the variable, then run: practicum up",
     )

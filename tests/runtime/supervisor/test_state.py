@@ -15,7 +15,7 @@ from runtime.supervisor import control
 from runtime.supervisor.control import status
 from runtime.supervisor.health import answers, healthy
 from runtime.supervisor.parts import PARTS
-from runtime.supervisor.settings import LEASE, THREADS, Settings, read_settings
+from runtime.supervisor.settings import LEASE, STAGE, THREADS, Settings, read_settings
 from runtime.supervisor.state import (
     PartStatus,
     StackState,
@@ -166,10 +166,17 @@ def test_settings_come_from_the_environment_before_the_file(home: Home) -> None:
     worker = next(part for part in PARTS if part.name == "worker")
     compute = next(part for part in PARTS if part.name == "compute")
     assert "--lease" not in worker.command(home, read_settings(home, {}))
-    home.config.write_text("[worker]\nlease_sec = 5\n[compute]\nthreads = 3\n")
+    proxy = next(part for part in PARTS if part.name == "proxy")
+    assert "--stage-bytes" not in proxy.command(home, read_settings(home, {}))
+    home.config.write_text(
+        "[worker]\nlease_sec = 5\n[compute]\nthreads = 3\n[proxy]\nstage_bytes = 2000000\n"
+    )
     settings = read_settings(home, {LEASE: "7.5"})
     assert worker.command(home, settings)[-2:] == ["--lease", "7.5"]
     assert compute.command(home, settings)[-2:] == ["--threads", "3"]
+    assert proxy.command(home, settings)[-2:] == ["--stage-bytes", "2000000"]
+    settings = read_settings(home, {STAGE: "3000000"})
+    assert proxy.command(home, settings)[-2:] == ["--stage-bytes", "3000000"]
 
 
 @pytest.mark.parametrize(
@@ -181,6 +188,7 @@ def test_settings_come_from_the_environment_before_the_file(home: Home) -> None:
         ('[[worker.tools]]\nsource = "/a"\ntarget = "b"\nversion = "1"', {}, "/worker/tools/0"),
         ("[worker]\nlease_sec = -1\n", {}, "/worker/lease_sec"),
         ("", {THREADS: "many"}, "/compute/threads"),
+        ("", {STAGE: "0"}, "/proxy/stage_bytes"),
     ],
 )
 def test_wrong_settings_are_named_and_start_nothing(
