@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from runtime.exclusive import acquire
+from runtime.execution.sandbox.cache import CACHES, prune
 from runtime.execution.sandbox.sweep import sweep
 from runtime.execution.workplace import Places
 from runtime.home import Home
@@ -40,9 +41,11 @@ def alone(home: Home) -> Generator[None]:
 
 
 def sweep_leftovers(home: Home) -> None:
-    """Remove sandboxes, trial folders and half-unpacked tasks of a dead worker."""
+    """Remove sandboxes, trial folders and half-unpacked tasks of a dead worker; prune caches."""
     places = Places.of(home)
     swept = sweep(places.sandboxes)
+    for path in prune(places.sandboxes / name for name in CACHES):
+        log.info("pruned %s", path)
     for name in swept.directories:
         log.info("swept sandbox %s", name)
     for process in swept.processes:

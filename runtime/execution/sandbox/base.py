@@ -61,6 +61,7 @@ def base_digest(state: Path) -> str:
 def _load(directory: Path) -> Base:
     values = json.loads((directory / "base.json").read_bytes())
     return Base(
+        directory=directory,
         digest=values["digest"],
         facts=values["facts"],
         roots=[Root(**row) for row in values["roots"]],

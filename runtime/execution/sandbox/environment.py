@@ -28,6 +28,7 @@ from harbor.models.trial.config import ResourceMode
 from harbor.utils.path_filter import filter_paths_by_patterns
 
 from runtime.execution.sandbox import base, cgroups, image
+from runtime.execution.sandbox.cache import Holds
 from runtime.execution.sandbox.cgroups import Limits
 from runtime.execution.sandbox.definition import Definition
 from runtime.execution.sandbox.errors import SandboxFailed, unsupported
@@ -150,17 +151,18 @@ class LocalSandboxEnvironment(BaseEnvironment):
     async def start(self, force_build: bool) -> None:
         """Build what is missing and start; nothing is left behind when this fails."""
         options = self._options
-        self._base = await to_thread.run_sync(
-            base.derive, options.state_dir, options.python, tuple(options.tools)
-        )
-        settings = self._settings(self._base)
-        self._image = await image.prepare(
-            self._definition,
-            replace(settings, host_network=options.allow_public),
-            force=force_build,
-            run_timeout=min(options.build_timeout_s, self.task_env_config.build_timeout_sec),
-        )
-        self._sandbox = await Sandbox.start(replace(settings, layers=self._image.layers))
+        with Holds() as holds:  # until the sandbox holds them itself
+            self._base = await to_thread.run_sync(self._derive, holds)
+            settings = self._settings(self._base)
+            self._image = await image.prepare(
+                self._definition,
+                replace(settings, host_network=options.allow_public),
+                holds,
+                force=force_build,
+                run_timeout=min(options.build_timeout_s, self.task_env_config.build_timeout_sec),
+                most_bytes=options.max_cache_mb * _MIB,
+            )
+            self._sandbox = await Sandbox.start(replace(settings, layers=self._image.layers))
         targets = self._mount_targets(writable_only=True)
         workdir = self.task_env_config.workdir
         if targets:
@@ -168,6 +170,13 @@ class LocalSandboxEnvironment(BaseEnvironment):
         if workdir:
             await self.ensure_dirs([workdir], chmod=False)
         await self._upload_environment_dir_after_start()
+
+    def _derive(self, holds: Holds) -> Base:
+        options = self._options
+        while True:
+            found = base.derive(options.state_dir, options.python, tuple(options.tools))
+            if holds.take(found.directory):
+                return found
 
     def _settings(self, derived: Base) -> Settings:
         options = self._options

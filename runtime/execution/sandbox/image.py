@@ -20,6 +20,7 @@ import anyio
 from anyio import to_thread
 
 from runtime.execution.sandbox import dockerfile
+from runtime.execution.sandbox.cache import CACHES, MOST_BYTES, SIZE, Holds, prune, tree_bytes
 from runtime.execution.sandbox.definition import Definition
 from runtime.execution.sandbox.dockerfile import Instruction, words
 from runtime.execution.sandbox.errors import CommandTimedOut, bad_dockerfile
@@ -44,10 +45,17 @@ class Image:
 
 
 async def prepare(
-    definition: Definition, settings: Settings, *, force: bool, run_timeout: float
+    definition: Definition,
+    settings: Settings,
+    holds: Holds,
+    *,
+    force: bool,
+    run_timeout: float,
+    most_bytes: int = MOST_BYTES,
 ) -> Image:
     """The image of a definition, built unless its layer is there. `settings` is for the build.
 
+    The layer is held with `holds`; what a build leaves beyond `most_bytes` is pruned.
     Cancelling stops the build and leaves nothing.
     """
     content = await to_thread.run_sync(definition.digest)
@@ -56,11 +64,16 @@ async def prepare(
     key = hashlib.sha256(f"{settings.base.digest} {content}".encode()).hexdigest()[:24]
     layers = settings.state / "layers"
     place = layers / key
-    if force or not (place / "image.json").exists():
+    built = False
+    while (force and not built) or not holds.take(place):
         await to_thread.run_sync(lambda: layers.mkdir(parents=True, exist_ok=True))
         async with _locked(layers / f"{key}.lock"):
-            if force or not (place / "image.json").exists():
+            if force or not place.exists():
                 await _Build(definition, settings, run_timeout).build(Image(content), place)
+        built = True
+    if built:
+        caches = [settings.state / name for name in CACHES]
+        await to_thread.run_sync(prune, caches, most_bytes)
     return _load(place)
 
 
@@ -73,14 +86,21 @@ def _load(place: Path) -> Image:
 @asynccontextmanager
 async def _locked(path: Path) -> AsyncGenerator[None]:
     """Hold a lock file; waiting for it can be cancelled."""
-    with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                await anyio.sleep(0.05)
-        yield
+    while True:
+        with path.open("w") as file:
+            if _lock(file.fileno(), path):
+                yield
+                return
+        await anyio.sleep(0.05)
+
+
+def _lock(descriptor: int, path: Path) -> bool:
+    """Lock an open file, if nobody else has and it is still the one at `path`."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 class _Build:
@@ -253,6 +273,7 @@ def _publish(image: Image, made: Layer, run: Path, place: Path) -> None:
             paths[target] = str(place / slug)
     done = replace(image, layers=(Layer(paths),))
     write_json(draft / "image.json", asdict(done))
+    write_json(draft / SIZE, {"bytes": tree_bytes([draft])})
     os.sync()
     if place.exists():
         shutil.move(place, run / "replaced")

@@ -44,6 +44,8 @@ class Layer:
 class Base:
     """A derived base."""
 
+    directory: Path
+    """Its folder among the bases."""
     digest: str
     facts: dict[str, object]
     """What the digest is of."""

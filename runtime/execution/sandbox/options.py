@@ -7,6 +7,8 @@ from typing import Literal
 from harbor.environments.options import EnvironmentOptions
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from runtime.execution.sandbox.cache import MOST_BYTES
+
 _TARGET = re.compile(r"^(unix:/.+|(127\.0\.0\.1|localhost):[0-9]{1,5})$")
 ACCEPTED_IMAGES = (
     r"debian(:.*)?",
@@ -75,6 +77,8 @@ class LocalSandboxOptions(EnvironmentOptions):
     """Largest file, and largest directory, that leaves a sandbox; the rest is left out."""
     max_download_files: int = Field(default=100_000, ge=1)
     """Most files that leave a sandbox in one directory."""
+    max_cache_mb: int = Field(default=MOST_BYTES >> 20, ge=1)
+    """What image layers and bases may take together; those not used for longest go first."""
     build_timeout_s: float = Field(default=600.0, gt=0)
     """Time for one RUN of a Dockerfile, if the task's own build timeout is not shorter."""
     shm_mb: int = Field(default=64, ge=1)

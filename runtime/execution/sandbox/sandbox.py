@@ -15,6 +15,7 @@ import anyio
 from anyio import to_thread
 
 from runtime.execution.sandbox import cgroups, files
+from runtime.execution.sandbox.cache import Holds
 from runtime.execution.sandbox.cgroups import Cgroups, Limits
 from runtime.execution.sandbox.channel import (
     BoundedOutput,
@@ -83,12 +84,18 @@ class Sandbox:
     cgroups: Cgroups
     _control: socket.socket
     _life: socket.socket
+    _holds: Holds
     _forwarders: list[Forwarder] = field(default_factory=list[Forwarder])
 
     @classmethod
     async def start(cls, settings: Settings) -> "Sandbox":
         """Start a sandbox; nothing is left behind when this fails or is cancelled."""
-        directory, groups = await _shielded(lambda: _prepare(settings))
+        holds = _hold(settings)
+        try:
+            directory, groups = await _shielded(lambda: _prepare(settings))
+        except BaseException:
+            holds.release()
+            raise
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         mine.setblocking(False)
         try:
@@ -102,9 +109,10 @@ class Sandbox:
         except BaseException:
             mine.close()
             await _discard(directory, groups)
+            holds.release()
             raise
         life.setblocking(False)
-        sandbox = cls(settings, directory, groups, mine, life)
+        sandbox = cls(settings, directory, groups, mine, life, holds)
         try:
             await sandbox._await_ready()
         except BaseException:
@@ -224,6 +232,7 @@ class Sandbox:
                     await anyio.wait_readable(self._life)  # closed when everything is gone
                 self._life.close()
             await _discard(self.directory, self.cgroups, keep=keep)
+            self._holds.release()
 
 
 async def _shielded[T](work: Callable[[], T]) -> T:
@@ -244,6 +253,21 @@ def _tee(buffer: BoundedOutput, on_output: OnOutput | None, name: str) -> Sink:
         await callback(data, name)
 
     return both
+
+
+def _hold(settings: Settings) -> Holds:
+    """Keep what a sandbox stands on from being pruned.
+
+    Raises:
+        SandboxFailed: it has been pruned already.
+    """
+    holds = Holds()
+    folders = {Path(path).parent for layer in settings.layers for path in layer.paths.values()}
+    for place in (settings.base.directory, *sorted(folders)):
+        if not holds.take(place):
+            holds.release()
+            raise SandboxFailed(f"{place} was removed from the cache.", next="Try again.")
+    return holds
 
 
 def _prepare(settings: Settings) -> tuple[RunDirectory, Cgroups]:
