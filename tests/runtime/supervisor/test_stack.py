@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -76,10 +77,15 @@ def test_it_outlives_the_terminal_that_started_it(stack: Stack) -> None:
         start_new_session=True,
         stdout=subprocess.PIPE,
     )
-    with terminal:
-        assert terminal.stdout is not None
+    assert terminal.stdout is not None
+    try:
+        assert select.select([terminal.stdout], [], [], PATIENCE_SEC)[0], "`up` says nothing"
         assert b"home" in terminal.stdout.readline()
         os.killpg(terminal.pid, signal.SIGHUP)
+    finally:
+        os.killpg(terminal.pid, signal.SIGKILL)  # its group is there until it is waited for
+        terminal.stdout.close()
+        terminal.wait()
     assert stack.json("status")["healthy"]
 
 
