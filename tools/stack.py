@@ -10,7 +10,7 @@ from runtime.home import Home
 from runtime.supervisor import control
 from runtime.supervisor.control import StackReport
 from runtime.supervisor.health import answers
-from runtime.supervisor.settings import LEASE, STAGE, THREADS
+from runtime.supervisor.settings import LEASE, PREFIX, STAGE, THREADS
 from specs.base import Contract
 from tools.context import Context
 from tools.fields import Duration, Input
@@ -27,6 +27,10 @@ class Up(Input):
     ] = None
     lease: Annotated[
         Duration | None, Field(description="Lease of the worker, if this starts it")
+    ] = None
+    prefix_bytes: Annotated[
+        int | None,
+        Field(ge=0, description="Memory of compute's prefix cache, if this starts it"),
     ] = None
     stage_bytes: Annotated[
         int | None,
@@ -89,6 +93,7 @@ async def up(context: Context, request: Up) -> StackReport:
         flags = {
             THREADS: request.threads,
             LEASE: request.lease,
+            PREFIX: request.prefix_bytes,
             STAGE: request.stage_bytes,
         }
         chosen = {name: str(value) for name, value in flags.items() if value is not None}

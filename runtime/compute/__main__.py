@@ -19,12 +19,24 @@ def main() -> None:
         default=None,
         help="of torch, for both kinds of work; else see `threads`",
     )
+    parser.add_argument(
+        "--prefix-bytes",
+        type=int,
+        default=None,
+        help="that cached prefixes of prompts may take; 0 keeps none",
+    )
     parser.add_argument("--upstream", action="append", default=[], help="a specs.upstream, as JSON")
     arguments = parser.parse_args()
     upstreams = [canonical.read(Upstream, text, what="upstream") for text in arguments.upstream]
     home = Home.at(arguments.home)
     home.create()
-    serve(home.compute_socket, home.compute, threads=arguments.threads, upstreams=upstreams)
+    serve(
+        home.compute_socket,
+        home.compute,
+        threads=arguments.threads,
+        prefix_bytes=arguments.prefix_bytes,
+        upstreams=upstreams,
+    )
 
 
 if __name__ == "__main__":

@@ -61,11 +61,13 @@ class LocalCompute:
         state_folder: Path,
         *,
         threads: int | None = None,
+        prefix_bytes: int | None = None,
         upstreams: Sequence[Upstream] = (),
     ) -> None:
         self._upstreams = Upstreams(upstreams)
         self._store = Store(state_folder)
         self._threads = Threads.choose(threads)
+        self._prefix_bytes = prefix_bytes
         self._incarnation = secrets.token_hex(16)
         self._scripted = ScriptedCompute()
         self._torch: TorchCompute | None = None
@@ -95,9 +97,14 @@ class LocalCompute:
         return self._torch
 
     def _start_torch(self) -> "TorchCompute":
-        from runtime.compute.torch_backend import TorchCompute  # imports torch: seconds
+        from runtime.compute.torch_backend import PREFIX_BYTES, TorchCompute  # torch: seconds
 
-        return TorchCompute(self._store, threads=self._threads, incarnation=self._incarnation)
+        return TorchCompute(
+            self._store,
+            threads=self._threads,
+            incarnation=self._incarnation,
+            prefix_bytes=PREFIX_BYTES if self._prefix_bytes is None else self._prefix_bytes,
+        )
 
     async def health(self) -> Health:
         """Who this is, and which trainers live here."""

@@ -365,12 +365,19 @@ def main() -> None:
 
 
 def serve(
-    path: Path, state: Path, *, threads: int | None = None, upstreams: Sequence[Upstream] = ()
+    path: Path,
+    state: Path,
+    *,
+    threads: int | None = None,
+    prefix_bytes: int | None = None,
+    upstreams: Sequence[Upstream] = (),
 ) -> None:
     """Serve on the socket `path` until SIGTERM or SIGINT."""
     # Before uvicorn takes the signal over, and after: it raises it again once it has ended.
     signal.signal(signal.SIGTERM, _exit)
-    app = create_app(LocalCompute(state, threads=threads, upstreams=upstreams))
+    app = create_app(
+        LocalCompute(state, threads=threads, prefix_bytes=prefix_bytes, upstreams=upstreams)
+    )
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S)
     with exclusive.listen(path) as listening:
         try:

@@ -8,6 +8,7 @@
     version = "2.4.6"
     [compute]
     threads = 2           # PRACTICUM_THREADS, up --threads
+    prefix_bytes = 536870912  # PRACTICUM_PREFIX_BYTES, up --prefix-bytes
     [proxy]
     stage_bytes = 8589934592  # PRACTICUM_STAGE_BYTES, up --stage-bytes
     [[upstreams]]         # a model that somebody else serves, named `upstream/judge`
@@ -36,10 +37,12 @@ from specs.upstream import Upstream
 
 LEASE = "PRACTICUM_LEASE_SEC"
 THREADS = "PRACTICUM_THREADS"
+PREFIX = "PRACTICUM_PREFIX_BYTES"
 STAGE = "PRACTICUM_STAGE_BYTES"
 VARIABLES: Mapping[str, tuple[str, str]] = {
     LEASE: ("worker", "lease_sec"),
     THREADS: ("compute", "threads"),
+    PREFIX: ("compute", "prefix_bytes"),
     STAGE: ("proxy", "stage_bytes"),
 }
 """Environment variables, and the section and key that each beats."""
@@ -60,6 +63,8 @@ class WorkerSettings(Contract):
 
 class ComputeSettings(Contract):
     threads: int | None = Field(default=None, ge=1, le=1024)
+    prefix_bytes: int | None = Field(default=None, ge=0)
+    """Memory of cached prefixes of prompts: pure speed, so 0 changes no answer."""
 
 
 class ProxySettings(Contract):
@@ -92,6 +97,8 @@ class Settings(Contract):
                 chosen += ["--tool", tool.source, tool.target, tool.version]
         if part == "compute" and self.compute.threads is not None:
             chosen += ["--threads", str(self.compute.threads)]
+        if part == "compute" and self.compute.prefix_bytes is not None:
+            chosen += ["--prefix-bytes", str(self.compute.prefix_bytes)]
         if part == "proxy" and self.proxy.stage_bytes is not None:
             chosen += ["--stage-bytes", str(self.proxy.stage_bytes)]
         if part in ("compute", "proxy"):

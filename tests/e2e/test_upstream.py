@@ -56,7 +56,8 @@ def stack(service: Service) -> Iterator[Stack]:
             "context_tokens": 8192,
         }
         lines = [f"{key} = {json.dumps(value)}" for key, value in known.items()]
-        (made.home / "config.toml").write_text("\n".join(["[[upstreams]]", *lines, ""]))
+        bounds = ["[compute]", "prefix_bytes = 1000000", "[proxy]", "stage_bytes = 100000000"]
+        (made.home / "config.toml").write_text("\n".join([*bounds, "[[upstreams]]", *lines, ""]))
         write_tasks(made.root / "tasks", 1)
         up = made.run("up")
         assert up.code == 0, up.err

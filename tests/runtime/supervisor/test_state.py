@@ -15,7 +15,7 @@ from runtime.supervisor import control
 from runtime.supervisor.control import status
 from runtime.supervisor.health import answers, healthy
 from runtime.supervisor.parts import PARTS
-from runtime.supervisor.settings import LEASE, STAGE, THREADS, Settings, read_settings
+from runtime.supervisor.settings import LEASE, PREFIX, STAGE, THREADS, Settings, read_settings
 from runtime.supervisor.state import (
     PartStatus,
     StackState,
@@ -168,14 +168,14 @@ def test_settings_come_from_the_environment_before_the_file(home: Home) -> None:
     assert "--lease" not in worker.command(home, read_settings(home, {}))
     proxy = next(part for part in PARTS if part.name == "proxy")
     assert "--stage-bytes" not in proxy.command(home, read_settings(home, {}))
-    home.config.write_text(
-        "[worker]\nlease_sec = 5\n[compute]\nthreads = 3\n[proxy]\nstage_bytes = 2000000\n"
-    )
+    bounds = "prefix_bytes = 0\n[proxy]\nstage_bytes = 2000000\n"
+    home.config.write_text(f"[worker]\nlease_sec = 5\n[compute]\nthreads = 3\n{bounds}")
     settings = read_settings(home, {LEASE: "7.5"})
     assert worker.command(home, settings)[-2:] == ["--lease", "7.5"]
-    assert compute.command(home, settings)[-2:] == ["--threads", "3"]
+    assert compute.command(home, settings)[-4:] == ["--threads", "3", "--prefix-bytes", "0"]
     assert proxy.command(home, settings)[-2:] == ["--stage-bytes", "2000000"]
-    settings = read_settings(home, {STAGE: "3000000"})
+    settings = read_settings(home, {STAGE: "3000000", PREFIX: "4096"})
+    assert compute.command(home, settings)[-2:] == ["--prefix-bytes", "4096"]
     assert proxy.command(home, settings)[-2:] == ["--stage-bytes", "3000000"]
 
 
