@@ -5,8 +5,10 @@ import os
 import pty
 import re
 import select
+import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from runtime.native import engines
 from tests.e2e.support import Stack
 
 _ESCAPE = re.compile(rb"\x1b\][^\x07]*\x07|\x1b[\[(][0-9;?<>=]*[ -/]*[@-~]|\x1b[=>78]")
-WAIT_SEC = 150.0
+WAIT_SEC = 240.0
 MARK = "PRACTICUM_TEST_TERMINAL"
 
 
@@ -27,21 +29,23 @@ class Program:
     screen: bytes = b""
     code: int | None = None
 
-    def send(self, text: str, *, until: str) -> None:
-        """Type a prompt and wait for what answers it."""
+    def send(self, text: str, *, until: str | Callable[[], bool]) -> None:
+        """Type a prompt and wait for what answers it: words on the screen, or another sign."""
         self.screen = b""
         os.write(self.terminal, text.encode())
         self.pump(1.5)
         os.write(self.terminal, b"\r")
         self.wait_for(until)
 
-    def wait_for(self, text: str) -> None:
-        """Until the screen has had these words, however they were placed."""
-        wanted = text.replace(" ", "")
+    def wait_for(self, sign: str | Callable[[], bool]) -> None:
+        """Until there is a sign, such as words that the screen has had, however placed."""
         deadline = time.monotonic() + WAIT_SEC
-        while wanted not in self.plain().replace(" ", ""):
-            assert time.monotonic() < deadline, f"never saw {text!r} in: {self.plain()[-3000:]}"
-            assert self.pump(0.3), f"ended before {text!r}: {self.plain()[-3000:]}"
+        while not (sign() if callable(sign) else self.has_shown(sign)):
+            assert time.monotonic() < deadline, f"never saw {sign!r} in: {self.plain()[-3000:]}"
+            assert self.pump(0.3), f"ended before {sign!r}: {self.plain()[-3000:]}"
+
+    def has_shown(self, text: str) -> bool:
+        return text.replace(" ", "") in self.plain().replace(" ", "")
 
     def plain(self) -> str:
         """The screen's words without control sequences."""
@@ -77,6 +81,12 @@ class Program:
                 self.code = os.waitstatus_to_exitcode(status)
         os.close(self.terminal)
 
+    def kill(self) -> None:
+        """`kill -9` the command; what it started loses its terminal."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.terminal)
+
 
 @dataclass(frozen=True)
 class Terminal:
@@ -87,9 +97,9 @@ class Terminal:
     environment: dict[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
-    def prepare(cls, stack: Stack) -> "Terminal":
+    def prepare(cls, stack: Stack, name: str = "developer") -> "Terminal":
         """A developer who has Claude Code on PATH, and has been through its first start."""
-        root = stack.root / "developer"
+        root = stack.root / name
         folder, config, programs = root / "project", root / "config", root / "bin"
         for path in (folder, config, programs):
             path.mkdir(parents=True)
@@ -136,8 +146,29 @@ class Terminal:
         program.pump(2)
         return program
 
+    def conversations(self) -> list[str]:
+        """Ids by which Claude Code resumes what was said here, oldest first."""
+        projects = Path(self.environment["CLAUDE_CONFIG_DIR"]) / "projects"
+        files = sorted(projects.glob("*/*.jsonl"), key=lambda path: path.stat().st_ctime)
+        return [path.stem for path in files]
+
+    def answers(self) -> int:
+        """How many answers Claude Code has written down, its own error messages apart."""
+        projects = Path(self.environment["CLAUDE_CONFIG_DIR"]) / "projects"
+        files = [file.read_bytes() for file in projects.glob("*/*.jsonl")]
+        whole = [line for data in files for line in data.split(b"\n")[:-1]]
+        turns = [json.loads(line) for line in whole]
+        said = [turn for turn in turns if turn.get("type") == "assistant"]
+        return len({turn["message"]["id"] for turn in said if not turn.get("isApiErrorMessage")})
+
     def left(self) -> list[str]:
-        """Processes that a start has left behind."""
+        """Processes that a start has left behind, once those that are ending have ended."""
+        deadline = time.monotonic() + 30
+        while (found := self._processes()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return found
+
+    def _processes(self) -> list[str]:
         found: list[str] = []
         mark = f"{MARK}={self.environment[MARK]}".encode()
         for entry in Path("/proc").iterdir():

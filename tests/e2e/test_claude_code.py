@@ -29,6 +29,10 @@ SMALL = ["--tools", "Bash", "--system-prompt", "You work in a shell.", "--strict
 """A first prompt of some 2k tokens, for a window of 8k."""
 
 
+SHORT = ["--bare", "--tools", "", "--system-prompt", "Talk.", "--strict-mcp-config"]
+"""A first prompt that a window of 4k bytes holds."""
+
+
 def bash(command: str) -> str:
     """A reply that calls Bash, in the markup of the scripted model's family."""
     call = {"name": "Bash", "arguments": {"command": command, "description": "work"}}
@@ -133,9 +137,37 @@ def test_the_installed_claude_answers_in_a_terminal_and_resumes(stack: Stack) ->
     first = place.start("--model", "scripted/claude", *SMALL)
     first.send("say hello", until="Hello from the script.")
     first.leave()
-    second = place.start("--model", "scripted/claude", "--continue", *SMALL)
+    assert place.left() == []
+    (conversation,) = place.conversations()
+    second = place.start("--model", "scripted/claude", "--resume", conversation, *SMALL)
     second.wait_for("Hello from the script.")
     second.send("and again", until="Hello from the script.")
+    second.kill()
+    assert place.left() == []
+    left, *_ = stack.json("session", "list")["items"]
+    assert left["ended_at"] is None
+    third = place.start("--model", "scripted/claude", "--continue", *SMALL)
+    third.wait_for("and again")
+    third.send("once more", until="Hello from the script.")
+    third.leave()
+    assert (first.code, third.code) == (0, 0)
+    assert place.left() == []
+    assert until_sealed(stack, left["id"])["seal"]["states"]["answered"] >= 1
+
+
+def test_the_test_model_answers_in_a_terminal(stack: Stack) -> None:
+    """Its answers are noise, and an answer all the same; its window asks for a short prompt."""
+    stack.json("model", "pull", "tiny")
+    place = Terminal.prepare(stack, "beginner")
+    first = place.start("--model", "tiny", *SHORT)
+    first.send("hi", until=lambda: place.answers() == 1)
+    first.leave()
+    (conversation,) = place.conversations()
+    second = place.start("--model", "tiny", "--resume", conversation, *SHORT)
+    second.send("again", until=lambda: place.answers() == 2)
     second.leave()
     assert (first.code, second.code) == (0, 0)
     assert place.left() == []
+    for session in stack.json("session", "list", "--limit", "2")["items"]:
+        assert session["model"] == "tiny"
+        assert until_sealed(stack, session["id"])["seal"]["states"]["answered"] >= 1
