@@ -153,7 +153,8 @@ class Resolve(Contract):
     """`POST /v1/runs/{run}/updates/{update}/resolve`: an operator settles an unresolved update.
 
     `applied` needs a saved state under the update's id; `not-applied` redoes it from the last
-    saved state; `abandon` fails the run and keeps its checkpoints.
+    saved state, where none has its id; `abandon` fails the run and keeps its checkpoints. The
+    next worker checks the word against what compute can tell.
     """
 
     as_: Literal["applied", "not-applied", "abandon"] = Field(alias="as")

@@ -24,7 +24,7 @@ class Batch(Contract):
     sampler: Id
     tasks: tuple[Name, ...]
     settled: bool
-    """Whether the verdicts on its trials are recorded."""
+    """Whether every group of it has settled and is judged."""
 
 
 class Group(Contract):
@@ -38,6 +38,11 @@ class Group(Contract):
     task_digest: Digest
     sampler: Id
     size: int
+    place: int | None = None
+    """Place in the order in which the batch's groups settled, which is the order in which they
+    are submitted to the trainer; None until it has settled."""
+    judged: bool = False
+    """Whether the verdicts on its trials are recorded."""
 
 
 class TrialState(StrEnum):
@@ -165,7 +170,7 @@ class UpdateState(StrEnum):
 
 
 class UpdatePrepared(Contract):
-    """An update before its gradients are computed."""
+    """An update before its first gradient is computed; its contributions follow."""
 
     id: Id
     batch: int
@@ -178,9 +183,6 @@ class UpdatePrepared(Contract):
     """The sampler that all of the batch's evidence came from."""
     loss: str
     learning_rate: float
-    contributions: tuple[Contribution, ...]
-    census: dict[str, int] = Field(default_factory=dict[str, int])
-    """Groups and trials by what became of them."""
 
 
 class Update(Contract):
@@ -197,7 +199,9 @@ class Update(Contract):
     loss: str | None
     learning_rate: float | None
     contributions: tuple[Contribution, ...] = ()
+    """In the order in which they were submitted; left out of a worker's `RunRecords`."""
     census: dict[str, int] = Field(default_factory=dict[str, int])
+    """Groups and trials by what became of them; known once the batch has settled."""
     metrics: dict[str, float] = Field(default_factory=dict[str, float])
     """loss, kl_sample_train, max_logprob_difference, grad_norm, reward mean and spread…"""
     state_digest: Digest | None = None

@@ -18,6 +18,7 @@ from specs.interaction import Seal
 from specs.records import (
     Batch,
     Checkpoint,
+    Contribution,
     Eligible,
     Group,
     LogPiece,
@@ -90,11 +91,10 @@ class BatchStarted(Contract):
 
 
 class BatchSettled(Contract):
-    """Write: every group of the batch settled; the verdict on each counted trial."""
+    """Write: every group of the batch settled, and where the run learns, is judged."""
 
     type: Literal["batch.settled"] = "batch.settled"
     batch: int
-    verdicts: tuple[Eligible, ...] = ()
     census: dict[str, int] = Field(default_factory=dict[str, int])
 
 
@@ -106,10 +106,24 @@ class GroupOpened(Contract):
 
 
 class GroupSettled(Contract):
-    """Write: every slot of the group has its counted trial."""
+    """Write: every slot of the group has its counted trial.
+
+    `place` counts the batch's groups in the order in which they settle, from 0; a number out
+    of turn is refused, so the order is durable with the group's last trial.
+    """
 
     type: Literal["group.settled"] = "group.settled"
     group: Id
+    place: int = Field(ge=0)
+    census: dict[str, int] = Field(default_factory=dict[str, int])
+
+
+class GroupJudged(Contract):
+    """Write: the verdict on each counted trial of a settled group (invariant 5)."""
+
+    type: Literal["group.judged"] = "group.judged"
+    group: Id
+    verdicts: tuple[Eligible, ...]
     census: dict[str, int] = Field(default_factory=dict[str, int])
 
 
@@ -142,12 +156,33 @@ class UpdatePreparedWrite(Contract):
     update: UpdatePrepared
 
 
+class UpdateContributed(Contract):
+    """Write: these datums are about to be submitted to the trainer of a prepared update."""
+
+    type: Literal["update.contributed"] = "update.contributed"
+    update: Id
+    contributions: tuple[Contribution, ...] = Field(min_length=1)
+
+
+class UpdateAccumulated(Contract):
+    """Write: the gradient of what was submitted of a group is in the trainer."""
+
+    type: Literal["update.accumulated"] = "update.accumulated"
+    update: Id
+    group: Id | None
+    datums: int
+    trained_tokens: int
+    seconds: float
+    """From submission to gradient."""
+
+
 class UpdateUnresolved(Contract):
     """Write: `unresolved`, before the optimizer step is enqueued; metrics known so far."""
 
     type: Literal["update.unresolved"] = "update.unresolved"
     update: Id
     metrics: dict[str, float]
+    census: dict[str, int] = Field(default_factory=dict[str, int])
 
 
 class UpdateAcknowledged(Contract):
@@ -206,10 +241,13 @@ Write = Annotated[
     | BatchSettled
     | GroupOpened
     | GroupSettled
+    | GroupJudged
     | TrialOpened
     | TrialSettledWrite
     | SamplerSaved
     | UpdatePreparedWrite
+    | UpdateContributed
+    | UpdateAccumulated
     | UpdateUnresolved
     | UpdateAcknowledged
     | UpdateMeasured

@@ -103,7 +103,8 @@ async def resolve(context: Context, request: Resolve) -> UpdateView:
     """Settle an unresolved update, which blocks its run after a crash.
 
     `applied` needs a saved state under the update's id; `not-applied` redoes the step from the
-    last saved state; `abandon` fails the run and keeps its checkpoints.
+    last saved state, where none has its id; `abandon` fails the run and keeps its checkpoints.
+    A word that compute contradicts blocks the run again.
     """
     async with context.gateway() as gateway:
         run = await gateway.run(request.run)

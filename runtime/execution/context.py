@@ -25,6 +25,7 @@ from runtime.home import Home
 from specs.errors import Conflict, ErrorCode, PracticumError, Problem, Unavailable
 from specs.ids import Id
 from specs.interaction import Seal
+from specs.operator_api import TrialPage
 from specs.profile import Profile
 from specs.records import Checkpoint, LogPiece
 from specs.run import RunSpec
@@ -81,6 +82,14 @@ class Gateway(Protocol):
     async def upload(self, data: bytes) -> str: ...
     async def object(self, digest: str) -> bytes: ...
     async def checkpoint(self, checkpoint: str) -> Checkpoint: ...
+    async def trials(
+        self,
+        run: Id,
+        *,
+        group: Id | None = None,
+        counted: bool | None = None,
+        cursor: str | None = None,
+    ) -> TrialPage: ...
 
 
 class Proxy(Protocol):

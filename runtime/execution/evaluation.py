@@ -1,7 +1,9 @@
 """The driver of an evaluation: one batch, one group per task, one sampler; nothing learns."""
 
+from collections import Counter
+
 from runtime.execution.context import RunContext
-from runtime.execution.groups import census, run_groups
+from runtime.execution.groups import SettledGroup, census, run_groups
 from specs.plans import EvaluationPlan
 from specs.worker_api import BatchSettled, BatchStarted
 
@@ -15,5 +17,11 @@ async def run_evaluation(context: RunContext) -> None:
     if not context.records.groups:
         names = tuple(task.name for task in spec.tasks)
         await context.write(BatchStarted(batch=BATCH, sampler=spec.sampler.id, tasks=names))
-    trials = await run_groups(context, BATCH, spec.sampler, spec.tasks, spec.plan.trials_per_task)
-    await context.write(BatchSettled(batch=BATCH, census=census(trials)))
+    counts: Counter[str] = Counter()
+
+    async def count(settled: SettledGroup) -> None:
+        counts.update(census(settled.trials))
+
+    attempts = spec.plan.trials_per_task
+    await run_groups(context, BATCH, spec.sampler, spec.tasks, attempts, on_settled=count)
+    await context.write(BatchSettled(batch=BATCH, census=dict(counts)))

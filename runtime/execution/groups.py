@@ -3,10 +3,16 @@
 Slots are worked through task by task, so that the trials of one task start together and share
 the computation of their prompt. A slot that already has a counted trial keeps it; every other
 slot gets a new trial, and the gateway abandons what an earlier worker left open in it.
+
+Groups settle in some order, and each takes its place in it in the transaction that settles it:
+what follows from a group (its submission to a trainer) goes by that order, in this claim and
+in every later one. A group that has been handed on is forgotten, and handing on holds the slot
+of its last trial, so that a slow receiver slows the sampling and memory stays bounded.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, cast
 
 import anyio
@@ -23,39 +29,64 @@ from specs.worker_api import GroupOpened, GroupSettled, Write
 
 @dataclass(frozen=True, slots=True)
 class SettledGroup:
-    """A group whose every slot has its counted trial, in slot order."""
+    """A group whose every slot has its counted trial, in slot order.
+
+    :ivar group: as recorded, its `place` among the batch's settled groups included.
+    """
 
     group: Group
     trials: tuple[Trial, ...]
+
+    @property
+    def place(self) -> int:
+        """Where it stands in the order of settlement, from 0."""
+        assert self.group.place is not None
+        return self.group.place
 
 
 type OnSettled = Callable[[SettledGroup], Awaitable[None]]
 
 
 class _Progress:
-    """The counted trials of one group so far."""
+    """The counted trials of one group so far. `places` numbers the batch's groups."""
 
-    def __init__(self, group: Group, task: TaskEntry, settled: Sequence[Trial]) -> None:
+    def __init__(
+        self, group: Group, task: TaskEntry, settled: Sequence[Trial], places: Iterator[int]
+    ) -> None:
         self.group = group
         self.task = task
         self._settled = {trial.index: trial for trial in settled}
+        self._open = set(range(group.size)) - self._settled.keys()
+        self._places = places
+        self._last: int | None = None
 
     @property
     def open(self) -> list[int]:
-        return [index for index in range(self.group.size) if index not in self._settled]
+        return sorted(self._open)
 
     def settle(self, trial: Trial) -> Sequence[Write]:
-        """Count a trial; the last one brings the write that settles the group."""
+        """Count a trial; the last one brings the write that settles the group.
+
+        The write must be sent before another group's: places follow the order of these calls.
+        """
         self._settled[trial.index] = trial
-        return () if self.open else (self.settlement(),)
+        self._open.remove(trial.index)
+        if self._open:
+            return ()
+        place = next(self._places)
+        self._last = trial.index
+        self.group = self.group.model_copy(update={"place": place})
+        counts = census(self._settled.values())
+        return (GroupSettled(group=self.group.id, place=place, census=counts),)
 
-    def settlement(self) -> GroupSettled:
-        return GroupSettled(group=self.group.id, census=census(self._settled.values()))
+    def ended_with(self, index: int) -> bool:
+        """Whether it was this slot's trial that settled the group."""
+        return self._last == index
 
-    def result(self) -> SettledGroup:
-        return SettledGroup(
-            self.group, tuple(self._settled[index] for index in range(self.group.size))
-        )
+    def hand_over(self) -> SettledGroup:
+        """The settled group; its trials are forgotten here."""
+        trials, self._settled = self._settled, {}
+        return SettledGroup(self.group, tuple(trials[index] for index in range(self.group.size)))
 
 
 async def run_groups(
@@ -65,12 +96,14 @@ async def run_groups(
     tasks: Sequence[TaskEntry],
     trials_per_task: int,
     *,
-    on_settled: OnSettled | None = None,
-) -> list[Trial]:
-    """Run one group per task on one sampler (invariant 7): its counted trials in slot order.
+    on_settled: OnSettled,
+) -> None:
+    """Run one group per task on one sampler (invariant 7).
 
-    `on_settled` gets each group as it settles. Cancelling the run settles every open trial as
-    cancelled. On cancel of the caller the sandboxes are stopped and open trials stay open.
+    `on_settled` gets each group once, those of an earlier claim first and in their order, the
+    others about when they settle: `SettledGroup.place` says in which order they did. Cancelling
+    the run settles every open trial as cancelled. On cancel of the caller the sandboxes are
+    stopped and open trials stay open.
 
     Raises:
         ClaimLost: another worker owns the run.
@@ -87,20 +120,28 @@ async def run_groups(
             if context.cancelling.is_set():
                 return
             await runner.run(Slot(part.group, part.task, index), part.settle)
+            if part.ended_with(index):
+                await on_settled(part.hand_over())
         finally:
             limiter.release()
-        if not part.open and on_settled is not None:
-            await on_settled(part.result())
 
     async def watch() -> None:
         await context.cancelling.wait()
         runner.cancel()
 
+    before = sorted(
+        (part for part in progress if part.group.place is not None),
+        key=lambda part: part.group.place or 0,
+    )
+
+    async def earlier() -> None:
+        for part in before:
+            await on_settled(part.hand_over())
+
     async def schedule() -> None:
         async with anyio.create_task_group() as group:
+            group.start_soon(earlier)
             for part in progress:
-                if not part.open and on_settled is not None:
-                    await on_settled(part.result())
                 for index in part.open:
                     await limiter.acquire()
                     group.start_soon(work, part, index)
@@ -108,7 +149,6 @@ async def run_groups(
     await _together(watch, schedule)
     if context.cancelling.is_set():
         raise RunCancelled(context.run)
-    return [trial for part in progress for trial in part.result().trials]
 
 
 async def _open_groups(
@@ -118,6 +158,7 @@ async def _open_groups(
     recorded = {group.index: group for group in context.records.groups if group.batch == batch}
     progress: list[_Progress] = []
     writes: list[Write] = []
+    places = count(sum(group.place is not None for group in recorded.values()))
     for index, task in enumerate(tasks):
         group = recorded.get(index)
         if group is None:
@@ -137,7 +178,7 @@ async def _open_groups(
                 object=ErrorObject(type="group", id=group.id),
                 next="The run's pinned specification has changed; start a new run.",
             )
-        progress.append(_Progress(group, task, _counted(context, group)))
+        progress.append(_Progress(group, task, _counted(context, group), places))
     if writes:
         await context.write(*writes)
     return progress

@@ -1,12 +1,14 @@
 """Claiming a run, keeping it, and giving it up. The database's clock judges every lease."""
 
 import sqlalchemy as sa
+from pydantic import JsonValue
 from sqlalchemy import Connection
 
 from runtime.gateway import events, lookup, ownership, pins, views
 from runtime.gateway.lookup import AnyRow
 from runtime.gateway.ownership import Numbered, owned_run
 from runtime.gateway.refusals import conflict, invalid
+from runtime.gateway.writes.updates import enter_state
 from runtime.storage import clock
 from runtime.storage.tables import claims, groups, runs, trials, updates
 from specs.errors import Problem
@@ -48,7 +50,7 @@ def _claimable(connection: Connection, org: str, now: float) -> AnyRow | None:
 def _fail(connection: Connection, org: str, row: AnyRow, problem: Problem) -> None:
     if row.claim_id is not None:
         _end_claim(connection, row.claim_id, "lost")
-    drafts = abandon_open_trials(connection, row.id)
+    drafts = close_records(connection, row.id)
     drafts.append((EventType.RUN_FAILED, {"code": problem.code.value, "detail": problem.detail}))
     end_run(connection, row.id, RunState.FAILED, problem.model_dump_json())
     events.append(connection, org, row.id, drafts)
@@ -206,8 +208,8 @@ def _settle(connection: Connection, org: str, row: AnyRow, completion: Completio
         )
         return row.last_event
     drafts: list[events.Draft] = []
-    if outcome == "failed":
-        drafts += abandon_open_trials(connection, row.id)
+    if outcome in ("failed", "cancelled"):
+        drafts += close_records(connection, row.id)
     told = {} if reason is None else {"code": reason.code.value, "detail": reason.detail}
     drafts.append((_EVENT_AFTER[outcome], {**told, "fence": row.fence}))
     end_run(
@@ -234,8 +236,28 @@ def end_run(connection: Connection, run: str, state: RunState, reason: str | Non
     )
 
 
-def abandon_open_trials(connection: Connection, run: str) -> list[events.Draft]:
-    """A failed run leaves no trial open: its worker could not settle them."""
+def close_records(connection: Connection, run: str) -> list[events.Draft]:
+    """A run that ends leaves no trial open and no update undecided, where its worker could not
+    settle them: a contribution without its step never enters a later update."""
+    return [*_abandon_open_trials(connection, run), *_end_updates(connection, run)]
+
+
+def _end_updates(connection: Connection, run: str) -> list[events.Draft]:
+    undecided = updates.c.state.in_((UpdateState.PREPARED, UpdateState.UNRESOLVED))
+    query = sa.select(updates).where(updates.c.run_id == run, undecided)
+    drafts: list[events.Draft] = []
+    for row in connection.execute(query).all():
+        if row.state == UpdateState.PREPARED:
+            state, reason = UpdateState.VOID, "the run ended before its step was enqueued"
+        else:
+            state, reason = UpdateState.FAILED, "the run ended before its outcome was known"
+        enter_state(connection, row, state, reason=reason)
+        told: dict[str, JsonValue] = {"update": row.id, "batch": row.batch, "reason": reason}
+        drafts.append((EventType(f"update.{state}"), told))
+    return drafts
+
+
+def _abandon_open_trials(connection: Connection, run: str) -> list[events.Draft]:
     abandoned = connection.execute(
         sa.update(trials)
         .where(trials.c.run_id == run, trials.c.state == TrialState.OPEN)

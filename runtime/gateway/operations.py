@@ -36,6 +36,7 @@ def cancel(connection: Connection, org: str, run: str) -> Run:
             )
         else:
             claims.end_run(connection, run, RunState.CANCELLED, None)
+            drafts += claims.close_records(connection, run)
             drafts.append((EventType.RUN_CANCELLED, {}))
         events.append(connection, org, run, drafts)
     return views.run(lookup.by_id(connection, runs, org, run, Prefix.RUN))

@@ -1,5 +1,7 @@
 """Reads of what workers have recorded: pages for operators, everything for a worker."""
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -7,6 +9,7 @@ from runtime.gateway import lookup, paging, views
 from runtime.storage.tables import (
     batches,
     checkpoints,
+    contributions,
     groups,
     logs,
     runs,
@@ -23,6 +26,7 @@ from specs.operator_api import (
     TrialPage,
     UpdatePage,
 )
+from specs.records import Contribution
 from specs.worker_api import RunRecords
 
 _SLOT = (trials.c.batch, trials.c.group_position, trials.c.position, trials.c.id)
@@ -74,7 +78,30 @@ def update_page(connection: Connection, run: str, cursor: str | None, limit: int
     query = sa.select(updates).where(updates.c.run_id == run)
     key = (updates.c.batch, updates.c.id)
     items, following = paging.page(connection, query, key, cursor, limit, views.update)
-    return UpdatePage(items=items, next=following)
+    made_of = _contributions(connection, [item.id for item in items])
+    return UpdatePage(
+        items=[
+            item.model_copy(update={"contributions": tuple(made_of.get(item.id, ()))})
+            for item in items
+        ],
+        next=following,
+    )
+
+
+def _contributions(
+    connection: Connection, updates_wanted: Sequence[str]
+) -> dict[str, list[Contribution]]:
+    """What each of the updates was made of, in the order of submission."""
+    query = (
+        sa.select(contributions)
+        .where(contributions.c.update_id.in_(updates_wanted))
+        .order_by(contributions.c.update_id, contributions.c.number)
+    )
+    found: dict[str, list[Contribution]] = {}
+    for row in connection.execute(query):
+        item = Contribution.model_validate_json(row.document)
+        found.setdefault(row.update_id, []).append(item)
+    return found
 
 
 def checkpoint_page(

@@ -1,6 +1,7 @@
 """Rows as the contracts that are read."""
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 
 from runtime.gateway.lookup import AnyRow
@@ -10,6 +11,7 @@ from specs.operator_api import Published
 from specs.records import (
     Batch,
     Checkpoint,
+    Contribution,
     Group,
     LogRecord,
     Trial,
@@ -80,6 +82,8 @@ def group(row: AnyRow) -> Group:
         task_digest=row.task_digest,
         sampler=row.sampler_id,
         size=row.size,
+        place=row.place,
+        judged=row.judged_at is not None,
     )
 
 
@@ -108,8 +112,8 @@ def trial(row: AnyRow) -> Trial:
     )
 
 
-def update(row: AnyRow) -> Update:
-    """An update."""
+def update(row: AnyRow, made_of: Sequence[Contribution] = ()) -> Update:
+    """An update, with the contributions that belong to it where they are wanted."""
     prepared = None if row.prepared is None else UpdatePrepared.model_validate_json(row.prepared)
     return Update(
         id=row.id,
@@ -122,7 +126,7 @@ def update(row: AnyRow) -> Update:
         sampler=row.sampler_id,
         loss=prepared and prepared.loss,
         learning_rate=prepared and prepared.learning_rate,
-        contributions=prepared.contributions if prepared else (),
+        contributions=tuple(made_of),
         census=json.loads(row.census),
         metrics=json.loads(row.metrics),
         state_digest=row.state_digest,

@@ -1,8 +1,8 @@
 """The optimizer boundary: one batch's contribution, one step, one checkpoint (invariant 8).
 
-    prepared      durable, with every contribution, before the trainer exists
-      forward/backward over the datums, in chunks
-    unresolved    durable, before the step is enqueued
+    prepared      durable, before the trainer exists
+      each part, as it is ready: its contributions durable, then forward/backward in chunks
+    unresolved    durable, once every part is in, before the step is enqueued
       optimizer step, then trainer state saved under the update's id
     acknowledged  durable together with S₁ and the checkpoint, their objects uploaded before
 
@@ -13,17 +13,19 @@ opened, so that a later claim can close what a dead worker left (invariant 12).
 """
 
 import hashlib
-import math
+from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
 import anyio
 
-from runtime.compute.protocol import TrainerInfo
+from runtime.compute.protocol import Loss, TrainerInfo
 from runtime.execution.context import RunCancelled, RunContext
+from runtime.learning.accumulation import Accumulation
 from runtime.learning.checkpoints import Saved, checkpoint_of
 from runtime.learning.evidence import EvidenceReader
-from runtime.learning.metrics import Drift, not_finite
+from runtime.learning.metrics import not_finite
 from runtime.learning.policy import (
     Policy,
     adam_params,
@@ -41,14 +43,16 @@ from runtime.learning.resolution import (
     reach,
     resolve,
 )
-from runtime.learning.work import Work, chunks, pieces
+from runtime.learning.work import Part, Work, chunks
 from specs.errors import ErrorCode, ErrorObject, Internal, PracticumError, Unavailable
 from specs.ids import Prefix, new_id
-from specs.records import Contribution, UpdatePrepared, UpdateState
+from specs.records import UpdatePrepared, UpdateState
 from specs.worker_api import (
     CheckpointSaved,
     SamplerSaved,
+    UpdateAccumulated,
     UpdateAcknowledged,
+    UpdateContributed,
     UpdateEnded,
     UpdatePreparedWrite,
     UpdateUnresolved,
@@ -80,6 +84,7 @@ class Boundary:
         self._patience = patience
         self._trainer: _Trainer | None = None
         self._pending: Pending | None = None
+        self._measures: Mapping[str, float] = {}
 
     async def sweep(self) -> None:
         """Close and drop what earlier claims of this run left in compute (invariant 12).
@@ -112,8 +117,12 @@ class Boundary:
         self._pending = pending
         return await self._drive(policy, final, None)
 
-    async def step(self, work: Work, policy: Policy) -> Policy:
-        """Take a batch's update to `acknowledged` and return the policy after it.
+    async def step(
+        self, work: Work, policy: Policy, *, measures: Mapping[str, float] | None = None
+    ) -> Policy | None:
+        """Take a batch's update to `acknowledged` and return the policy after it; None where
+        no part had anything to learn from, and no update was begun. `measures` are recorded
+        with those of the work.
 
         On cancel the update stays as it is recorded, for the next claim.
 
@@ -122,9 +131,8 @@ class Boundary:
             RunCancelled: after settling the pending update.
             PracticumError: the update failed and is recorded as `failed`.
         """
-        after = await self._drive(policy, work.final, work)
-        assert after is not None
-        return after
+        self._measures = measures or {}
+        return await self._drive(policy, work.final, work)
 
     async def _drive(self, policy: Policy, final: bool, work: Work | None) -> Policy | None:
         for _ in range(MAX_REDONE + 1):
@@ -178,44 +186,60 @@ class Boundary:
         if trainer is not None and trainer.info is not None:
             await self._close_trainer(trainer.id)
 
-    async def _attempt(self, work: Work, policy: Policy) -> Policy:
+    async def _attempt(self, work: Work, policy: Policy) -> Policy | None:
+        """Submit every part as it comes, then step; None where nothing was to be learnt."""
         self._ctx.check()
+        sums = Accumulation()
+        info: TrainerInfo | None = None
+        async with aclosing(work.parts()) as parts:
+            async for part in parts:
+                self._ctx.check()
+                if part.rows:
+                    if info is None:
+                        info = await self._prepare(work, policy)
+                    await self._accumulate(part, work.loss, info.id, sums)
+        if info is None:
+            return None
+        return await self._step(work, policy, info, self._checked(work, sums))
+
+    async def _prepare(self, work: Work, policy: Policy) -> TrainerInfo:
+        """Announce the update and open its trainer."""
         trainer = await self._announce()
-        contributions = [p.contribution async for p in pieces(work, self._evidence)]
         pending = Pending(new_id(Prefix.UPDATE), work.batch, trainer.id, trainer.incarnation)
-        await self._ctx.write(self._prepared(work, policy, pending, contributions))
+        await self._ctx.write(
+            UpdatePreparedWrite(
+                update=UpdatePrepared(
+                    id=pending.id,
+                    batch=work.batch,
+                    trainer=pending.trainer,
+                    incarnation=pending.incarnation,
+                    from_state=policy.state,
+                    sampler=policy.sampler.id,
+                    loss=work.loss.value,
+                    learning_rate=self._plan.learning_rate,
+                )
+            )
+        )
         self._pending = pending
-        info = await self._open(trainer, policy)
-        measures = await self._accumulate(work, trainer.id)
-        self._pending = pending.enqueued(measures)
-        await self._ctx.write(UpdateUnresolved(update=pending.id, metrics=measures))
+        return await self._open(trainer, policy)
+
+    async def _step(
+        self, work: Work, policy: Policy, trainer: TrainerInfo, measures: dict[str, float]
+    ) -> Policy:
+        """Take the optimizer step that the accumulated gradient is for."""
+        assert self._pending is not None
+        pending = self._pending.enqueued(measures)
+        self._pending = pending
+        await self._ctx.write(
+            UpdateUnresolved(
+                update=pending.id, metrics=measures, census=dict(work.summary().census)
+            )
+        )
         stepped = await self._ctx.compute.optim_step(trainer.id, adam_params(self._plan))
         await self._ctx.compute.save_state(trainer.id, pending.id)
         norm = {"grad_norm": float(stepped["grad_norm"])} if "grad_norm" in stepped else {}
         return await self._acknowledge(
-            self._pending, policy, info, {**measures, **norm}, final=work.final
-        )
-
-    def _prepared(
-        self,
-        work: Work,
-        policy: Policy,
-        pending: Pending,
-        contributions: list[Contribution],
-    ) -> UpdatePreparedWrite:
-        return UpdatePreparedWrite(
-            update=UpdatePrepared(
-                id=pending.id,
-                batch=work.batch,
-                trainer=pending.trainer,
-                incarnation=pending.incarnation,
-                from_state=policy.state,
-                sampler=policy.sampler.id,
-                loss=work.loss.value,
-                learning_rate=self._plan.learning_rate,
-                contributions=tuple(contributions),
-                census=dict(work.census),
-            )
+            pending, policy, trainer, {**measures, **norm}, final=work.final
         )
 
     async def _announce(self) -> _Trainer:
@@ -240,33 +264,35 @@ class Boundary:
         require_shape(info, self._plan.lora)
         return info
 
-    async def _accumulate(self, work: Work, trainer: str) -> dict[str, float]:
-        """Forward and backward over every datum; the measures of the contribution."""
-        losses: list[float] = []
-        drift = Drift()
-        datums = tokens = trained = 0
-        started = anyio.current_time()
-        async for chunk in chunks(work, self._evidence):
+    async def _accumulate(self, part: Part, loss: Loss, trainer: str, sums: Accumulation) -> None:
+        """Record and submit every datum of a part, a bounded request at a time."""
+        assert self._pending is not None
+        update = self._pending.id
+        datums, tokens, seconds = sums.datums, sums.trained_tokens, sums.seconds
+        async for chunk in chunks(part.rows, loss, self._evidence):
             self._ctx.check()
+            contributions = tuple(piece.contribution for piece in chunk)
+            await self._ctx.write(UpdateContributed(update=update, contributions=contributions))
+            overlapped = part.others_sampling()
+            started = anyio.current_time()
             result = await self._ctx.compute.forward(
-                trainer, [piece.datum for piece in chunk], work.loss, backward=True
+                trainer, [piece.datum for piece in chunk], loss, backward=True
             )
-            losses.append(result.loss_sum)
-            for piece, logprobs in zip(chunk, result.logprobs, strict=True):
-                datums += 1
-                tokens += len(piece.packed.tokens)
-                trained += piece.packed.trained_tokens
-                if piece.packed.logprobs is not None:
-                    drift = drift.add(piece.packed.logprobs, logprobs, piece.packed.generated)
-        measures = {
-            **work.measures,
-            "loss": math.fsum(losses) if all(map(math.isfinite, losses)) else math.nan,
-            "datums": float(datums),
-            "tokens": float(tokens),
-            "trained_tokens": float(trained),
-            **drift.measures(),
-            "forward_backward_seconds": anyio.current_time() - started,
-        }
+            spent = anyio.current_time() - started
+            sums.add(chunk, result, seconds=spent, overlapped=overlapped)
+        await self._ctx.write(
+            UpdateAccumulated(
+                update=update,
+                group=part.group,
+                datums=sums.datums - datums,
+                trained_tokens=sums.trained_tokens - tokens,
+                seconds=sums.seconds - seconds,
+            )
+        )
+
+    def _checked(self, work: Work, sums: Accumulation) -> dict[str, float]:
+        """The measures of the contributions, if a step may follow."""
+        measures = {**work.summary().measures, **self._measures, **sums.measures()}
         if bad := not_finite(measures):
             raise Internal(
                 f"The update of batch {work.batch} has no finite {', '.join(bad)};"

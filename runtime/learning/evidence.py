@@ -1,8 +1,8 @@
 """Evidence of trials, fetched by digest, checked against its seal, and kept within a budget.
 
-A batch is passed over three times (verdicts, contributions, gradients). What fits the budget
-is read once; beyond it the oldest segments are fetched again, so memory stays bounded however
-large the batch is.
+A group is passed over twice (verdicts, then gradients), and again if a trainer is lost. What
+fits the budget is read once; beyond it the oldest segments are fetched again, so memory stays
+bounded however large the batch is.
 """
 
 from collections import Counter, OrderedDict

@@ -3,8 +3,10 @@
     prepared                                              → not applied (never enqueued)
     unresolved, state saved under its id                  → applied
     unresolved, its trainer ended and no state            → not applied
-    unresolved, an operator says not applied              → not applied
     unresolved, compute cannot be asked                   → blocked, for an operator
+
+An operator's word is checked against what compute can tell: `applied` needs a state of that
+id, and `not-applied` is refused where there is one. Either way the run blocks again and says so.
 
 A trainer has ended when compute is another incarnation, or when `close_trainer` has returned:
 after that nothing submitted before can still be applied. The state is looked for after that
@@ -80,7 +82,7 @@ async def resolve(
         health = await reach(compute, check=check, patience=patience)
         if health.incarnation == pending.incarnation:
             await compute.close_trainer(pending.trainer)
-        if not pending.unresolved or pending.resolution == "not-applied":
+        if not pending.unresolved:
             return Fate.NOT_APPLIED
         saved = await compute.find_state(pending.id)
     except Unavailable as error:
@@ -89,6 +91,8 @@ async def resolve(
         raise blocked(run, pending.id, str(error)) from error
     if saved is None and pending.resolution == "applied":
         raise blocked(run, pending.id, "it was resolved as applied, and no state has its id")
+    if saved is not None and pending.resolution == "not-applied":
+        raise blocked(run, pending.id, "it was resolved as not applied, and a state has its id")
     return Fate.NOT_APPLIED if saved is None else Fate.APPLIED
 
 

@@ -7,7 +7,6 @@ Leaving closes the trainer, also after a failure or a cancel.
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from runtime.execution.context import RunContext
 from runtime.learning.boundary import Boundary
@@ -75,21 +74,21 @@ class Learning:
     async def update(self, work: Work) -> None:
         """Take the batch's step, or record that there is nothing to learn from; then the
         next batch stays on the same sampler. On cancel see `Boundary.step`."""
-        if work.rows:
-            if self._warmth is not None:
-                work = replace(work, measures={**work.measures, **self._warmth.measures})
-            self.policy = await self.boundary.step(work, self.policy)
-            self._warmth = None
-        else:
+        warmth = {} if self._warmth is None else self._warmth.measures
+        after = await self.boundary.step(work, self.policy, measures=warmth)
+        if after is None:
             await self._ctx.write(
                 UpdateSkipped(
                     update=new_id(Prefix.UPDATE),
                     batch=work.batch,
                     sampler=self.policy.sampler.id,
-                    census=dict(work.census),
+                    census=dict(work.summary().census),
                     reason="no group of the batch has a learnable difference in reward",
                 )
             )
+        else:
+            self.policy = after
+            self._warmth = None
         self.done.add(work.batch)
 
     async def finish(self) -> None:

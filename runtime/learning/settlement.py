@@ -1,9 +1,12 @@
-"""A batch settles: verdicts first, then advantages, then the rows of its update.
+"""A group settles: verdicts first, then advantages, then the rows that it gives its update.
 
-Pure. The same records give the same settlement at any time, which is how a resumed run goes
-on and how `verify` checks what was recorded (invariants 4 and 5).
+Pure, and local to the group: nothing here depends on the rest of the batch, so that a group
+can be submitted before the others have settled. The same records give the same settlement at
+any time, which is how a resumed run goes on and how `verify` checks what was recorded
+(invariants 4 and 5). `Tally` adds up what a batch's groups say.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,12 +33,39 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What is recorded of a batch, and what its update is made of."""
+    """What is recorded of groups, and what they give to their update.
+
+    :ivar rewards: of the eligible trials.
+    """
 
     verdicts: tuple[Eligible, ...]
     rows: tuple[Row, ...]
     census: dict[str, int]
-    measures: dict[str, float]
+    rewards: tuple[float, ...]
+
+
+class Tally:
+    """What the groups of a batch add up to."""
+
+    def __init__(self) -> None:
+        self._census: Counter[str] = Counter()
+        self._rewards = array("d")
+
+    def add(self, settlement: Settlement) -> None:
+        """Count another group."""
+        self._census.update(settlement.census)
+        self._rewards.extend(settlement.rewards)
+
+    @property
+    def census(self) -> dict[str, int]:
+        """Groups and trials by what became of them."""
+        return dict(self._census)
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """Of the batch's eligible trials, and the census as numbers."""
+        counts = {name: float(count) for name, count in self._census.items()}
+        return {**reward_measures(self._rewards), **counts}
 
 
 def judge(trial: Trial, found: Evidence, *, sampler: str, plan: TrainingPlan) -> Judged:
@@ -68,7 +98,7 @@ def settle(judged: Sequence[Judged], plan: TrainingPlan) -> Settlement:
         verdicts=tuple(verdicts),
         rows=tuple(rows),
         census=_census(judged, len(groups), census),
-        measures=reward_measures([reward_of(i.trial) for i in judged if i.verdict.eligible]),
+        rewards=tuple(reward_of(item.trial) for item in judged if item.verdict.eligible),
     )
 
 

@@ -25,7 +25,7 @@ from runtime.learning.resolution import PATIENCE
 from runtime.learning.session import Learning, learning
 from runtime.learning.settlement import reward_of
 from runtime.learning.validation import Validator
-from runtime.learning.work import Row, Work
+from runtime.learning.work import KnownWork, Row
 from specs.chat import RowOrigin
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.operator_api import TrialPage
@@ -200,11 +200,11 @@ def batch_work(
     *,
     final: bool,
     measures: dict[str, float] | None = None,
-) -> Work:
+) -> KnownWork:
     """One batch's work: every target token weighs the same, and all of them 1."""
     weight = 1.0 / sum(example.tokens for example in examples)
     trials = [example.trial for example in examples if example.trial is not None]
-    return Work(
+    return KnownWork(
         batch=number,
         loss=Loss.CROSS_ENTROPY,
         rows=tuple(Row(e.trial, None, weight, e.origin, e.sequence) for e in examples),

@@ -12,7 +12,7 @@ from runtime.learning.policy import bring_adapter, learning_plan
 from runtime.learning.settlement import judge, settle
 from runtime.learning.snapshot import RunReads, Snapshot
 from runtime.learning.supervised import batch_work, example_batches, select
-from runtime.learning.work import Work, pieces
+from runtime.learning.work import KnownWork, pieces
 from specs import canonical
 from specs.errors import InvalidInput, NotFound, PracticumError
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan
@@ -44,8 +44,9 @@ async def _check_training(reads: RunReads, snapshot: Snapshot, plan: TrainingPla
     tasks = Finding("batches.tasks", 14, "the tasks of a batch follow from its number")
     contributions = _contribution_check()
     evidence = EvidenceReader(reads)
+    places = {group.id: group.place for group in snapshot.groups}
     by_batch: dict[int, list[Trial]] = {}
-    for trial in snapshot.counted:
+    for trial in sorted(snapshot.counted, key=lambda trial: places.get(trial.group) or 0):
         by_batch.setdefault(trial.batch, []).append(trial)
     for event in snapshot.of_type("batch.started"):
         batch = int(str(event.data["batch"]))
@@ -68,7 +69,7 @@ async def _check_training(reads: RunReads, snapshot: Snapshot, plan: TrainingPla
             )
             advantages.equal(f"advantage of {trial.id}", trial.advantage, verdict.advantage)
         eligibility.equal(f"census of batch {batch}", event.data.get("census"), settlement.census)
-        work = Work(batch, Loss(plan.loss), settlement.rows, settlement.census, final=False)
+        work = KnownWork(batch, Loss(plan.loss), settlement.rows, settlement.census, final=False)
         await _check_contributions(contributions, snapshot, work, evidence)
     return [tasks, eligibility, advantages, contributions]
 
@@ -103,20 +104,25 @@ def _contribution_check() -> Finding:
 
 
 async def _check_contributions(
-    finding: Finding, snapshot: Snapshot, work: Work, evidence: EvidenceReader
+    finding: Finding, snapshot: Snapshot, work: KnownWork, evidence: EvidenceReader
 ) -> None:
-    """Every update of the batch, void ones too, has the derived contributions."""
+    """Every update of the batch has the derived contributions in the derived order; one that
+    ended before its step, the first of them."""
     derived: list[Contribution] | None = None
     for update in snapshot.updates:
         if update.batch != work.batch:
             continue
-        finding.equal(f"census of {update.id}", update.census, dict(work.census))
+        if UpdateState.UNRESOLVED in update.events or update.state is UpdateState.SKIPPED:
+            finding.equal(f"census of {update.id}", update.census, dict(work.census))
         if update.state is UpdateState.SKIPPED:
             finding.expect(not work.rows, f"{update.id} was skipped, and its batch could learn")
             continue
         if derived is None:
-            derived = [piece.contribution async for piece in pieces(work, evidence)]
-        _compare(finding, snapshot, update, derived)
+            found = pieces(work.rows, work.loss, evidence)
+            derived = [piece.contribution async for piece in found]
+        whole = UpdateState.UNRESOLVED in update.events
+        expected = derived if whole else derived[: len(update.contributions)]
+        _compare(finding, snapshot, update, expected)
 
 
 def _compare(

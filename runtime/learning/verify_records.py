@@ -30,6 +30,7 @@ def check_records(snapshot: Snapshot) -> list[Finding]:
         _plan(snapshot),
         _batch_samplers(snapshot),
         _update_order(snapshot),
+        _submissions(snapshot),
         _update_chain(snapshot),
         _checkpoint_rows(snapshot),
     ]
@@ -204,6 +205,43 @@ def _update_order(snapshot: Snapshot) -> Finding:
         for event in snapshot.of_type(EventType.BATCH_STARTED):
             if not isinstance(snapshot.run.spec.plan, EvaluationPlan):
                 finding.equal(f"updates of batch {_batch(event)}", standing[_batch(event)], 1)
+    return finding
+
+
+def _submissions(snapshot: Snapshot) -> Finding:
+    """Groups settle, are judged and are submitted, in one order and before the step."""
+    finding = Finding(
+        "updates.submissions",
+        5,
+        "a group is judged after it settled and submitted after it was judged, by its place",
+    )
+    groups = {group.id: group for group in snapshot.groups}
+    seen: dict[str, set[str]] = {"group.settled": set(), "group.judged": set()}
+    last: dict[str, int] = {}
+    enqueued: set[str] = set()
+    for event in snapshot.events:
+        group, update = str(event.data.get("group")), str(event.data.get("update"))
+        match event.type:
+            case EventType.GROUP_SETTLED | EventType.GROUP_JUDGED:
+                place = groups[group].place if group in groups else None
+                finding.equal(f"place of {group}", event.data.get("place"), place)
+                seen[event.type].add(group)
+                if event.type == EventType.GROUP_JUDGED:
+                    settled = group in seen["group.settled"]
+                    finding.expect(settled, f"{group} was judged before it settled")
+            case EventType.UPDATE_CONTRIBUTED if group in groups:
+                judged = group in seen["group.judged"]
+                finding.expect(judged, f"{group} was submitted before it was judged")
+                place = groups[group].place or 0
+                in_turn = place >= last.get(update, 0)
+                finding.expect(in_turn, f"{group} was submitted to {update} out of its place")
+                last[update] = place
+                early = update not in enqueued
+                finding.expect(early, f"{group} was submitted to {update} after its step")
+            case EventType.UPDATE_UNRESOLVED:
+                enqueued.add(update)
+            case _:
+                pass
     return finding
 
 

@@ -1,11 +1,13 @@
 """The work of one update: which trials move it, with what weight, through which datums.
 
-A `Row` is small; its sequences are packed from evidence when they are needed, first for the
-contributions that are recorded before any gradient, then again for the gradient itself.
+Work comes in parts, in the order of their submission: a part is a sampling group that has
+settled, or all of a supervised batch. A `Row` is small; its sequences are packed from evidence
+when they are needed, so that what is in memory does not grow with the batch.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from runtime.compute.protocol import Datum, Loss
 from runtime.learning.datums import cross_entropy_datum, datum_digest, importance_datum
@@ -34,16 +36,68 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Part:
+    """Rows that are submitted together.
+
+    :ivar others_sampling: tells whether other groups of the batch are still sampling.
+    """
+
+    group: str | None
+    rows: tuple[Row, ...]
+    others_sampling: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a batch adds up to; known when its last part is."""
+
+    census: Mapping[str, int]
+    measures: Mapping[str, float]
+
+
+class Work(Protocol):
     """All that an update needs to know about its batch."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def loss(self) -> Loss: ...
+    @property
+    def final(self) -> bool:
+        """No batch follows."""
+        ...
+
+    def parts(self) -> AsyncGenerator[Part]:
+        """Every part in the order of submission, waiting for those that are not ready.
+
+        Read again from the start it gives the same parts, which is how gradients that died
+        with a trainer are made again.
+        """
+        ...
+
+    def summary(self) -> Summary:
+        """To be asked after the last part."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWork:
+    """Work of which everything is known from the start."""
 
     batch: int
     loss: Loss
     rows: tuple[Row, ...]
     census: Mapping[str, int]
     final: bool
-    """No batch follows."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    async def parts(self) -> AsyncGenerator[Part]:
+        """All rows as one part."""
+        yield Part(None, self.rows)
+
+    def summary(self) -> Summary:
+        """As it was given."""
+        return Summary(self.census, self.measures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +122,11 @@ class Piece:
         )
 
 
-async def pieces(work: Work, evidence: EvidenceReader) -> AsyncIterator[Piece]:
-    """Every datum of the work, in a fixed order."""
-    for row in work.rows:
+async def pieces(rows: Sequence[Row], loss: Loss, evidence: EvidenceReader) -> AsyncIterator[Piece]:
+    """Every datum of the rows, in a fixed order."""
+    for row in rows:
         for packed in await sequences(row, evidence):
-            yield Piece(row, packed, datum_of(packed, row.weight, work.loss))
+            yield Piece(row, packed, datum_of(packed, row.weight, loss))
 
 
 async def sequences(row: Row, evidence: EvidenceReader) -> list[Packed]:
@@ -90,11 +144,13 @@ def datum_of(packed: Packed, weight: float, loss: Loss) -> Datum:
     return cross_entropy_datum(packed, weight)
 
 
-async def chunks(work: Work, evidence: EvidenceReader) -> AsyncIterator[list[Piece]]:
+async def chunks(
+    rows: Sequence[Row], loss: Loss, evidence: EvidenceReader
+) -> AsyncIterator[list[Piece]]:
     """The pieces in requests of bounded size, at least one piece each."""
     chunk: list[Piece] = []
     tokens = 0
-    async for piece in pieces(work, evidence):
+    async for piece in pieces(rows, loss, evidence):
         size = len(piece.packed.tokens)
         if chunk and (tokens + size > CHUNK_TOKENS or len(chunk) == CHUNK_DATUMS):
             yield chunk

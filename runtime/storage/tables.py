@@ -229,6 +229,8 @@ groups = sa.Table(
     _text("census"),
     _at("opened_at"),
     _at("settled_at", nullable=True),
+    _integer("place", nullable=True),
+    _at("judged_at", nullable=True),
     sa.UniqueConstraint("run_id", "batch", "position"),
 )
 
@@ -319,6 +321,20 @@ sa.Index(
     sqlite_where=_standing,
     postgresql_where=_standing,
 )
+
+contributions = sa.Table(
+    "contributions",
+    metadata,
+    _org(),
+    _ref("update_id", "updates.id"),
+    _integer("number"),
+    _id("trial_id", primary=False, nullable=True),
+    _text("document"),
+    sa.PrimaryKeyConstraint("update_id", "number"),
+    comment="What an update was made of, in the order of submission; its trial may be another"
+    " run's.",
+)
+sa.Index("ix_contributions_trial_id", contributions.c.trial_id)
 
 checkpoints = sa.Table(
     "checkpoints",

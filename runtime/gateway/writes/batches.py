@@ -9,8 +9,13 @@ from runtime.gateway.refusals import conflict, invalid, not_found
 from runtime.gateway.writes.change import Change
 from runtime.storage.tables import batches, groups, samplers, trials
 from specs.events import EventType
-from specs.records import TrialState
-from specs.worker_api import BatchSettled, BatchStarted, GroupOpened, GroupSettled
+from specs.worker_api import (
+    BatchSettled,
+    BatchStarted,
+    GroupJudged,
+    GroupOpened,
+    GroupSettled,
+)
 
 
 def batch_started(change: Change, write: BatchStarted) -> None:
@@ -38,7 +43,7 @@ def batch_started(change: Change, write: BatchStarted) -> None:
 
 
 def batch_settled(change: Change, write: BatchSettled) -> None:
-    """Every group of the batch is settled; the verdict on each counted trial."""
+    """Every group of the batch is settled, and where the run learns, judged."""
     row = _batch(change, write.batch)
     if row is None:
         raise conflict(f"Batch {write.batch} has not been started.", "run", change.run.id)
@@ -46,25 +51,6 @@ def batch_settled(change: Change, write: BatchSettled) -> None:
         _require_same(json.loads(row.census) == write.census, "run", change.run.id)
         return
     _refuse_open_groups(change, write.batch)
-    for verdict in write.verdicts:
-        judged = change.connection.execute(
-            sa.update(trials)
-            .where(
-                trials.c.id == verdict.trial,
-                trials.c.run_id == change.run.id,
-                trials.c.batch == write.batch,
-                trials.c.counted.is_(True),
-            )
-            .values(
-                eligible=verdict.eligible,
-                ineligible_reason=verdict.reason,
-                advantage=verdict.advantage,
-            )
-        )
-        if judged.rowcount != 1:
-            raise not_found(
-                "trial", verdict.trial, next="A verdict is on a counted trial of its batch."
-            )
     change.connection.execute(
         sa.update(batches)
         .where(batches.c.run_id == change.run.id, batches.c.batch == write.batch)
@@ -127,11 +113,7 @@ def group_settled(change: Change, write: GroupSettled) -> None:
     if row.settled_at is not None:
         _require_same(json.loads(row.census) == write.census, "group", write.group)
         return
-    counted = change.connection.execute(
-        sa.select(sa.func.count())
-        .select_from(trials)
-        .where(trials.c.group_id == write.group, trials.c.counted.is_(True))
-    ).scalar_one()
+    counted = _count(change, trials, trials.c.group_id == write.group, trials.c.counted.is_(True))
     if counted != row.size:
         raise conflict(
             f"{counted} of the group's {row.size} slots have a counted trial.",
@@ -139,13 +121,81 @@ def group_settled(change: Change, write: GroupSettled) -> None:
             write.group,
             next="Settle a trial in each slot first.",
         )
+    before = _count(
+        change,
+        groups,
+        groups.c.run_id == change.run.id,
+        groups.c.batch == row.batch,
+        groups.c.settled_at.is_not(None),
+    )
+    if write.place != before:
+        raise conflict(
+            f"{before} groups of batch {row.batch} have settled; this one claims place"
+            f" {write.place}.",
+            "group",
+            write.group,
+            next="Settle groups one after another, counting them from 0.",
+        )
     change.connection.execute(
         sa.update(groups)
         .where(groups.c.id == write.group)
-        .values(settled_at=change.at, census=json.dumps(write.census))
+        .values(settled_at=change.at, place=write.place, census=json.dumps(write.census))
     )
     change.emit(
-        EventType.GROUP_SETTLED, group=write.group, batch=row.batch, census=dict(write.census)
+        EventType.GROUP_SETTLED,
+        group=write.group,
+        batch=row.batch,
+        place=write.place,
+        census=dict(write.census),
+    )
+
+
+def group_judged(change: Change, write: GroupJudged) -> None:
+    """The verdict on each counted trial of a settled group, once (invariant 5)."""
+    row = change.mine(groups, write.group)
+    if row.settled_at is None or row.judged_at is not None:
+        state = "not settled" if row.settled_at is None else "judged already"
+        raise conflict(
+            f"The group is {state}.",
+            "group",
+            write.group,
+            next="Judge a group once, after it has settled.",
+        )
+    for verdict in write.verdicts:
+        judged = change.connection.execute(
+            sa.update(trials)
+            .where(
+                trials.c.id == verdict.trial,
+                trials.c.group_id == write.group,
+                trials.c.counted.is_(True),
+            )
+            .values(
+                eligible=verdict.eligible,
+                ineligible_reason=verdict.reason,
+                advantage=verdict.advantage,
+            )
+        )
+        if judged.rowcount != 1:
+            raise not_found(
+                "trial", verdict.trial, next="A verdict is on a counted trial of its group."
+            )
+    if len(write.verdicts) != row.size:
+        raise invalid(
+            f"{len(write.verdicts)} verdicts for the {row.size} trials of the group.",
+            "group",
+            "/verdicts",
+            name=write.group,
+            next="Give one verdict on each counted trial.",
+        )
+    change.connection.execute(
+        sa.update(groups).where(groups.c.id == write.group).values(judged_at=change.at)
+    )
+    change.emit(
+        EventType.GROUP_JUDGED,
+        group=write.group,
+        batch=row.batch,
+        place=row.place,
+        census=dict(write.census),
     )
 
 
@@ -174,17 +224,26 @@ def _batch(change: Change, batch: int) -> AnyRow | None:
     return change.connection.execute(query).one_or_none()
 
 
+def _count(change: Change, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+    query = sa.select(sa.func.count()).select_from(table).where(*conditions)
+    return change.connection.execute(query).scalar_one()
+
+
 def _refuse_open_groups(change: Change, batch: int) -> None:
-    query = sa.select(groups.c.id).where(
-        groups.c.run_id == change.run.id, groups.c.batch == batch, groups.c.settled_at.is_(None)
+    undone = groups.c.settled_at.is_(None)
+    if change.run.kind == "training":
+        undone = sa.or_(undone, groups.c.judged_at.is_(None))
+    query = sa.select(groups.c.id, groups.c.settled_at).where(
+        groups.c.run_id == change.run.id, groups.c.batch == batch, undone
     )
-    found = change.connection.execute(query.limit(1)).scalar()
+    found = change.connection.execute(query.limit(1)).one_or_none()
     if found is not None:
+        lacking = "settled" if found.settled_at is None else "judged"
         raise conflict(
-            f"Group {found} of batch {batch} is not settled.",
+            f"Group {found.id} of batch {batch} is not {lacking}.",
             "group",
-            found,
-            next=f"Settle {TrialState.OPEN} trials and the group first.",
+            found.id,
+            next="Settle and judge its groups first.",
         )
 
 

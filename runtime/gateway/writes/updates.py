@@ -12,12 +12,14 @@ from runtime.gateway.refusals import conflict, invalid
 from runtime.gateway.writes.batches import require_sampler
 from runtime.gateway.writes.change import Change
 from runtime.storage import clock
-from runtime.storage.tables import batches, samplers, updates
+from runtime.storage.tables import batches, contributions, samplers, updates
 from specs.events import EventType
 from specs.ids import Prefix
 from specs.records import UpdateState
 from specs.worker_api import (
+    UpdateAccumulated,
     UpdateAcknowledged,
+    UpdateContributed,
     UpdateEnded,
     UpdateMeasured,
     UpdatePreparedWrite,
@@ -35,7 +37,7 @@ _BEFORE = {
 
 
 def update_prepared(change: Change, write: UpdatePreparedWrite) -> None:
-    """An update whose gradients are about to be computed."""
+    """An update whose first gradient is about to be computed."""
     update = write.update
     _check_sampler(change, update.batch, update.sampler)
     _refuse_standing(change, update.batch)
@@ -47,7 +49,7 @@ def update_prepared(change: Change, write: UpdatePreparedWrite) -> None:
         state=UpdateState.PREPARED,
         prepared=update.model_dump_json(),
         sampler_id=update.sampler,
-        census=json.dumps(update.census),
+        census="{}",
         metrics="{}",
         at=change.at,
         history=json.dumps({UpdateState.PREPARED: change.at}),
@@ -57,7 +59,49 @@ def update_prepared(change: Change, write: UpdatePreparedWrite) -> None:
         update=update.id,
         batch=update.batch,
         trainer=update.trainer,
-        contributions=len(update.contributions),
+    )
+
+
+def update_contributed(change: Change, write: UpdateContributed) -> None:
+    """Datums are about to be submitted: numbered in the order of submission."""
+    row = _require_prepared(change, write.update)
+    query = sa.select(sa.func.count()).select_from(contributions)
+    known = change.connection.execute(query.where(contributions.c.update_id == row.id)).scalar_one()
+    change.connection.execute(
+        sa.insert(contributions),
+        [
+            {
+                "org_id": change.org,
+                "update_id": row.id,
+                "number": number,
+                "trial_id": item.trial,
+                "document": item.model_dump_json(),
+            }
+            for number, item in enumerate(write.contributions, start=known)
+        ],
+    )
+    change.emit(
+        EventType.UPDATE_CONTRIBUTED,
+        update=row.id,
+        batch=row.batch,
+        group=write.contributions[0].group,
+        datums=len(write.contributions),
+        tokens=sum(item.tokens for item in write.contributions),
+        trained_tokens=sum(item.trained_tokens for item in write.contributions),
+    )
+
+
+def update_accumulated(change: Change, write: UpdateAccumulated) -> None:
+    """The gradient of a group is in the trainer; an event and no more, since it dies there."""
+    row = _require_prepared(change, write.update)
+    change.emit(
+        EventType.UPDATE_ACCUMULATED,
+        update=row.id,
+        batch=row.batch,
+        group=write.group,
+        datums=write.datums,
+        trained_tokens=write.trained_tokens,
+        seconds=write.seconds,
     )
 
 
@@ -65,7 +109,13 @@ def update_unresolved(change: Change, write: UpdateUnresolved) -> None:
     """The optimizer step is about to be enqueued: from now on it may have been applied."""
     row = change.mine(updates, write.update)
     metrics = {**json.loads(row.metrics), **write.metrics}
-    enter_state(change.connection, row, UpdateState.UNRESOLVED, metrics=json.dumps(metrics))
+    enter_state(
+        change.connection,
+        row,
+        UpdateState.UNRESOLVED,
+        metrics=json.dumps(metrics),
+        census=json.dumps(write.census),
+    )
     change.emit(EventType.UPDATE_UNRESOLVED, update=row.id, batch=row.batch)
 
 
@@ -166,6 +216,19 @@ def enter_state(connection: Connection, row: AnyRow, state: UpdateState, **value
         .where(updates.c.id == row.id)
         .values(state=state, at=now, history=json.dumps(history), **values)
     )
+
+
+def _require_prepared(change: Change, update: str) -> AnyRow:
+    """An update that still takes contributions."""
+    row = change.mine(updates, update)
+    if row.state != UpdateState.PREPARED:
+        raise conflict(
+            f"The update is {row.state}; only a prepared one takes contributions.",
+            "update",
+            row.id,
+            next="Prepare another update.",
+        )
+    return row
 
 
 def _check_sampler(change: Change, batch: int, sampler: str) -> None:

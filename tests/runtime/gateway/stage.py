@@ -301,8 +301,6 @@ def prepared(sampler: str, batch: int = 0, update: str | None = None) -> UpdateP
             sampler=sampler,
             loss="importance_sampling",
             learning_rate=1e-4,
-            contributions=(),
-            census={"trials": 2},
         )
     )
 

@@ -203,7 +203,7 @@ async def evaluated(stack: Stack) -> str:
         hand.last_event += 1
         await stack.proxy.commit_evidence(seal)
         await hand.settle(trial, reward, seal=seal)
-    await hand.write(GroupSettled(group=group.id))
+    await hand.write(GroupSettled(group=group.id, place=0))
     await hand.complete()
     return run
 

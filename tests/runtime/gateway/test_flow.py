@@ -30,7 +30,7 @@ async def test_an_evaluation_is_counted_as_it_was_recorded(stack: Stack) -> None
         group = await hand.group(index=index)
         for place, reward in enumerate(rewards):
             await hand.settle(await hand.trial(group, place), reward)
-        await hand.write(GroupSettled(group=group.id, census={"trials": 2}))
+        await hand.write(GroupSettled(group=group.id, place=index, census={"trials": 2}))
     await hand.write(BatchSettled(batch=0))
     assert (await hand.complete()).state == RunState.COMPLETED
 
@@ -57,7 +57,7 @@ async def train_one_batch(stack: Stack, hand: Hand) -> str:
     group = await hand.group()
     for place in range(2):
         await hand.settle(await hand.trial(group, place), float(place))
-    await hand.write(GroupSettled(group=group.id))
+    await hand.write(GroupSettled(group=group.id, place=0))
     adapter = await stack.worker.upload(b"adapter")
     state = await stack.worker.upload(b"state")
     prepared = stage.prepared(hand.claim.spec.sampler.id)

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+import anyio
 import numpy as np
 
 from runtime.compute.protocol import Compute, SamplerSpec, SamplingParams
 from runtime.compute.router import LocalCompute
 from runtime.execution.context import Proxy, RunContext
+from runtime.execution.groups import OnSettled, SettledGroup
 from runtime.home import Home
 from runtime.learning.training import run_training
 from specs.canonical import digest_bytes
@@ -20,6 +22,7 @@ from specs.dataset import TaskEntry
 from specs.errors import Conflict
 from specs.ids import Prefix, new_id
 from specs.model import LoraSpec
+from specs.operator_api import TrialPage
 from specs.plans import BatchShape, SupervisedPlan, TrainingPlan
 from specs.profile import Profile
 from specs.records import (
@@ -37,13 +40,16 @@ from specs.worker_api import (
     CheckpointSaved,
     Claim,
     Completion,
+    GroupJudged,
     HeartbeatReply,
     LogWritten,
     RunRecords,
     SamplerSaved,
     TrialToken,
     TrialTokenRequest,
+    UpdateAccumulated,
     UpdateAcknowledged,
+    UpdateContributed,
     UpdateEnded,
     UpdatePreparedWrite,
     UpdateSkipped,
@@ -73,8 +79,8 @@ class Records:
     """What a gateway keeps of one run, and its object store."""
 
     batches: dict[int, Batch] = field(default_factory=dict[int, Batch])
-    groups: list[Group] = field(default_factory=list[Group])
-    trials: dict[str, Trial] = field(default_factory=dict[str, Trial])
+    groups: dict[str, Group] = field(default_factory=dict[str, Group])
+    attempts: dict[str, Trial] = field(default_factory=dict[str, Trial])
     samplers: dict[str, SamplerRef] = field(default_factory=dict[str, SamplerRef])
     updates: dict[str, Update] = field(default_factory=dict[str, Update])
     checkpoints: list[Checkpoint] = field(default_factory=list[Checkpoint])
@@ -111,11 +117,33 @@ class Records:
     async def checkpoint(self, checkpoint: str) -> Checkpoint:
         return next(item for item in self.checkpoints if item.id == checkpoint)
 
+    async def trials(
+        self,
+        run: str,
+        *,
+        group: str | None = None,
+        counted: bool | None = None,
+        cursor: str | None = None,
+    ) -> TrialPage:
+        mine = [trial for trial in self.attempts.values() if trial.group == group]
+        return TrialPage(items=sorted(mine, key=lambda trial: trial.index))
+
+    def settle(self, group: Group) -> SettledGroup:
+        """Settle a group after those of its batch that have."""
+        known = self.groups.get(group.id, group)
+        if known.place is None:
+            mine = [g for g in self.groups.values() if g.batch == group.batch]
+            place = sum(g.place is not None for g in mine)
+            known = group.model_copy(update={"place": place})
+            self.groups[group.id] = known
+        mine = [trial for trial in self.attempts.values() if trial.group == group.id]
+        return SettledGroup(known, tuple(sorted(mine, key=lambda trial: trial.index)))
+
     def now(self) -> RunRecords:
         return RunRecords(
             batches=list(self.batches.values()),
-            groups=list(self.groups),
-            trials=list(self.trials.values()),
+            groups=list(self.groups.values()),
+            trials=list(self.attempts.values()),
             samplers=list(self.samplers.values()),
             updates=list(self.updates.values()),
             checkpoints=list(self.checkpoints),
@@ -138,9 +166,15 @@ class Records:
             case BatchSettled():
                 batch = self.batches[write.batch]
                 _refuse(batch.settled)
+                mine = [g for g in self.groups.values() if g.batch == write.batch]
+                _refuse(not all(group.judged for group in mine))
                 self.batches[write.batch] = batch.model_copy(update={"settled": True})
+            case GroupJudged():
+                group = self.groups[write.group]
+                _refuse(group.judged or group.place is None)
+                self.groups[write.group] = group.model_copy(update={"judged": True})
                 for verdict in write.verdicts:
-                    self.trials[verdict.trial] = self.trials[verdict.trial].model_copy(
+                    self.attempts[verdict.trial] = self.attempts[verdict.trial].model_copy(
                         update={
                             "eligible": verdict.eligible,
                             "ineligible_reason": verdict.reason,
@@ -155,8 +189,20 @@ class Records:
                     at=AT,
                     **write.update.model_dump(),
                 )
+            case UpdateContributed():
+                update = self.updates[write.update]
+                _refuse(update.state is not UpdateState.PREPARED)
+                made_of = (*update.contributions, *write.contributions)
+                self.updates[write.update] = update.model_copy(update={"contributions": made_of})
+            case UpdateAccumulated():
+                _refuse(self.updates[write.update].state is not UpdateState.PREPARED)
             case UpdateUnresolved():
-                self._enter(write.update, UpdateState.UNRESOLVED, metrics=write.metrics)
+                self._enter(
+                    write.update,
+                    UpdateState.UNRESOLVED,
+                    metrics=write.metrics,
+                    census=write.census,
+                )
             case UpdateAcknowledged():
                 _refuse(write.sampler_after not in self.samplers)
                 _refuse(write.state_digest not in self.objects)
@@ -270,6 +316,10 @@ class Bench:
     compute: LocalCompute
     fence: int = 0
     attempts: int = 0
+    order: Sequence[int] | None = None
+    """In which groups are sampled; None = as they are numbered."""
+    _sampling: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held by an attempt, and by a restart of compute: attempts do not see it."""
 
     async def claim(self, fate: Fate | None = None, **options: Any) -> RunContext:
         """A context for the next claim of the run."""
@@ -296,8 +346,9 @@ class Bench:
 
     async def restart_compute(self) -> None:
         """Kill compute: trainers and gradients are gone, files stay."""
-        await self.compute.aclose()
-        self.compute = LocalCompute(self.folder, threads=1)
+        async with self._sampling:
+            await self.compute.aclose()
+            self.compute = LocalCompute(self.folder, threads=1)
 
     async def train(self, ctx: RunContext, patience: float = 0.2) -> None:
         """Drive a training run."""
@@ -310,15 +361,16 @@ class Bench:
         sampler: SamplerRef,
         tasks: Sequence[TaskEntry],
         size: int,
-    ) -> list[Trial]:
+        *,
+        on_settled: OnSettled,
+    ) -> None:
         """Attempts at each task, sampled from `sampler` with seeds of their own; what is
-        recorded is kept. The reward is a number that its tokens make."""
+        recorded is kept. The reward is a number that its tokens make. Groups settle in `order`."""
         ctx.check()
-        known = [trial for trial in self.records.trials.values() if trial.batch == batch]
-        if known:
-            return known
-        for place, task in enumerate(tasks):
-            group = Group(
+        known = {g.index: g for g in self.records.groups.values() if g.batch == batch}
+        for place in self.order or range(len(tasks)):
+            task = tasks[place]
+            group = known.get(place) or Group(
                 id=new_id(Prefix.GROUP),
                 batch=batch,
                 index=place,
@@ -327,14 +379,14 @@ class Bench:
                 sampler=sampler.id,
                 size=size,
             )
-            self.records.groups.append(group)
-            for index in range(size):
+            self.records.groups[group.id] = group
+            done = {t.index for t in self.records.attempts.values() if t.group == group.id}
+            for index in sorted(set(range(size)) - done):
                 trial = await self._attempt(group, sampler, index)
-                self.records.trials[trial.id] = trial
-        return [trial for trial in self.records.trials.values() if trial.batch == batch]
+                self.records.attempts[trial.id] = trial
+            await on_settled(self.records.settle(group))
 
     async def _attempt(self, group: Group, sampler: SamplerRef, index: int) -> Trial:
-        self.attempts += 1
         seed = 1000 * group.batch + 100 * group.index + index
         prompt = [5, 6, 7 + group.index]
         first = await self._sample(sampler, prompt, seed)
@@ -345,6 +397,7 @@ class Bench:
         ]
         recorded = record(turns, run=self.spec.id, fence=self.fence)
         self.records.objects[digest_bytes(recorded.data)] = recorded.data
+        self.attempts += 1
         return trial_of(
             recorded,
             reward=sum(token % 97 for token in (*first.output, *second.output)) / 97,
@@ -356,11 +409,12 @@ class Bench:
         )
 
     async def _sample(self, sampler: SamplerRef, prompt: list[int], seed: int) -> Turn:
-        (sampled,) = await self.compute.sample(
-            SamplerSpec(sampler.base_model, sampler.adapter),
-            np.array(prompt, np.int32),
-            SamplingParams(max_tokens=4, stop=(), seed=seed),
-        )
+        async with self._sampling:
+            (sampled,) = await self.compute.sample(
+                SamplerSpec(sampler.base_model, sampler.adapter),
+                np.array(prompt, np.int32),
+                SamplingParams(max_tokens=4, stop=(), seed=seed),
+            )
         assert sampled.logprobs is not None
         return Turn([], sampled.tokens.tolist(), logprobs=sampled.logprobs.tolist())
 

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from runtime.compute.protocol import Compute, SamplerSpec, SamplingParams
 from runtime.compute.router import LocalCompute
 from runtime.execution.context import Proxy, RunContext
+from runtime.execution.groups import OnSettled, SettledGroup
 from runtime.home import Home
 from runtime.learning.supervised import run_supervised
 from runtime.learning.training import run_training
@@ -46,12 +47,18 @@ PLAN: dict[str, JsonValue] = {
 }
 
 
+async def _nothing(settled: SettledGroup) -> None:
+    """Nothing learns from it."""
+
+
 @dataclass
 class Live:
     """A gateway, and compute beside it."""
 
     stack: stage.Stack
-    compute: LocalCompute
+    compute: Compute
+    prompt: Sequence[int] = (5, 6, 7)
+    """What every attempt begins with."""
 
     async def start(self, plan: dict[str, JsonValue], **options: Any) -> str:
         """Start a run; a supervised one without a dataset."""
@@ -70,7 +77,7 @@ class Live:
             records=await self.stack.worker.records(run),
             profile=cast(Profile, None),
             client=self.stack.worker,
-            compute=cast(Compute, self.compute),
+            compute=self.compute,
             proxy=cast(Proxy, None),
         )
         match claim.spec.plan:
@@ -93,9 +100,10 @@ class Live:
         sampler: SamplerRef,
         tasks: Sequence[TaskEntry],
         size: int,
-    ) -> list[Trial]:
+        *,
+        on_settled: OnSettled = _nothing,
+    ) -> None:
         """Sampled attempts; the last of each group is left without a reward."""
-        trials: list[Trial] = []
         for place, task in enumerate(tasks):
             group = Group(
                 id=new_id(Prefix.GROUP),
@@ -107,12 +115,14 @@ class Live:
                 size=size,
             )
             await ctx.write(GroupOpened(group=group))
-            trials += [
+            trials = [
                 await self._attempt(ctx, group, sampler, index, scored=index < size - 1)
                 for index in range(size)
             ]
-            await ctx.write(GroupSettled(group=group.id, census={"trials": size}))
-        return trials
+            settled = GroupSettled(group=group.id, place=place, census={"trials": size})
+            await ctx.write(settled)
+            group = group.model_copy(update={"place": place})
+            await on_settled(SettledGroup(group, tuple(trials)))
 
     async def _attempt(
         self, ctx: RunContext, group: Group, sampler: SamplerRef, index: int, *, scored: bool
@@ -120,12 +130,12 @@ class Live:
         trial = new_id(Prefix.TRIAL)
         await ctx.write(TrialOpened(trial=TrialOpen(id=trial, group=group.id, index=index)))
         seed = 1000 * group.batch + 100 * group.index + index
-        first = await self._sample(sampler, [5, 6, 7], seed)
-        second = await self._sample(sampler, [5, 6, 7, *first.output, 9], seed + 50)
+        first = await self._sample(sampler, [*self.prompt], seed)
+        second = await self._sample(sampler, [*self.prompt, *first.output, 9], seed + 50)
         branch = await self._sample(sampler, [8, 8], seed + 70)
         recorded = record(
             [
-                Turn([5, 6, 7], first.output, logprobs=first.logprobs, sampler=sampler.id),
+                Turn([*self.prompt], first.output, logprobs=first.logprobs, sampler=sampler.id),
                 Turn([9], second.output, 0, logprobs=second.logprobs, sampler=sampler.id),
                 Turn([8, 8], branch.output, logprobs=branch.logprobs, sampler=sampler.id),
             ],

@@ -91,7 +91,7 @@ def record(
         data += evidence.encode(intent, {"suffix": array("i", turn.suffix)})
         data += _outcome(ids[index], turn)
     calls = tuple(evidence.interactions(data))
-    return Recorded(data, _seal(trial, run, fence, data, calls), calls)
+    return Recorded(data, seal_of(trial, run, fence, data, calls), calls)
 
 
 def trial_of(
@@ -157,7 +157,8 @@ def _outcome(interaction: str, turn: Turn) -> bytes:
     return data
 
 
-def _seal(trial: str, run: str, fence: int, data: bytes, calls: Sequence[Interaction]) -> Seal:
+def seal_of(trial: str, run: str, fence: int, data: bytes, calls: Sequence[Interaction]) -> Seal:
+    """The seal that the proxy would give these calls."""
     states = Counter(call.state for call in calls)
     return Seal(
         trial=trial,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from runtime.execution.context import Blocked, RunCancelled
+from runtime.execution.groups import OnSettled, SettledGroup
 from specs.errors import ErrorCode, PracticumError, Unavailable
 from specs.plans import BatchShape
 from specs.records import Trial, UpdateState
@@ -48,7 +49,7 @@ async def test_the_next_batch_samples_from_the_sampler_that_the_update_saved_inv
     assert bench.records.batches[0].sampler == bench.spec.sampler.id == first.sampler
     assert bench.records.batches[1].sampler == first.sampler_after == second.sampler
     for batch in bench.records.batches.values():
-        of_batch = [t for t in bench.records.trials.values() if t.batch == batch.batch]
+        of_batch = [t for t in bench.records.attempts.values() if t.batch == batch.batch]
         assert {trial.sampler for trial in of_batch} == {batch.sampler}
 
 
@@ -73,8 +74,9 @@ async def test_unresolved_is_durable_before_the_step_is_enqueued_invariant_8(
     kinds = [
         kind for kind in bench.records.written if kind.startswith(("update", "sampler", "che"))
     ]
-    assert kinds[:5] == [
+    assert kinds[:9] == [
         "update.prepared",
+        *["update.contributed", "update.accumulated"] * 2,
         "update.unresolved",
         "sampler.saved",
         "update.acknowledged",
@@ -120,7 +122,14 @@ async def test_a_compute_that_restarts_under_the_worker_costs_one_void_update(
     ctx = await bench.claim()
     target: Any = ctx.compute
 
+    forward = target.forward
+    seen: list[str] = []
+
     async def dying(*args: Any, **options: Any) -> Any:
+        """At the batch's last group: what is sampled with another cache has other last bits."""
+        seen.append(args[0])
+        if len(seen) < 2:
+            return await forward(*args, **options)
         del target.forward
         await bench.restart_compute()
         target._target = bench.compute
@@ -209,11 +218,23 @@ async def test_a_blocked_run_completes_once_compute_can_tell(
 
 
 async def test_an_operators_not_applied_is_honoured(bench: Bench) -> None:
-    await _die_at(bench, "save_state", "after")
+    await _die_at(bench, "save_state", "before")
+    await bench.restart_compute()
     _resolve(bench, "not-applied")
     await bench.train(await bench.claim())
     assert sum(u.state is UpdateState.VOID for u in bench.records.updates.values()) == 1
     assert bench.records.states() == [(b, UpdateState.ACKNOWLEDGED) for b in range(BATCHES)]
+
+
+async def test_an_operators_not_applied_beside_a_saved_state_blocks_again(bench: Bench) -> None:
+    await _die_at(bench, "save_state", "after")
+    _resolve(bench, "not-applied")
+    with pytest.raises(Blocked, match="a state has its id"):
+        await bench.train(await bench.claim())
+    _resolve(bench, "applied")
+    await bench.train(await bench.claim())
+    assert bench.records.states() == [(b, UpdateState.ACKNOWLEDGED) for b in range(BATCHES)]
+    assert all(u.state is UpdateState.ACKNOWLEDGED for u in bench.records.updates.values())
 
 
 async def test_an_operators_applied_without_a_state_blocks_again(bench: Bench) -> None:
@@ -263,7 +284,7 @@ async def test_a_step_that_is_not_finite_fails_the_update_and_keeps_checkpoints(
 
     async def poisoned(trainer: str, data: Any, loss: Any, *, backward: bool) -> Any:
         seen.append(trainer)
-        if len(seen) == BATCHES:
+        if len(seen) == 3:  # the first group of the second batch
             for datum in data:
                 datum.inputs["advantages"][:] = float("nan")
         return await forward(trainer, data, loss, backward=backward)
@@ -282,8 +303,12 @@ async def test_a_batch_without_variance_is_skipped_and_the_next_stays_on_the_sam
     ctx = await bench.claim()
     run_groups = bench.run_groups
 
-    async def flat(*args: Any) -> Any:
-        return [_rewarded(trial, 1.0) for trial in await run_groups(*args)]
+    async def flat(*args: Any, on_settled: OnSettled) -> Any:
+        async def rewarded(group: SettledGroup) -> None:
+            trials = tuple(_rewarded(trial, 1.0) for trial in group.trials)
+            await on_settled(SettledGroup(group.group, trials))
+
+        await run_groups(*args, on_settled=rewarded)
 
     bench.run_groups = flat  # pyright: ignore[reportAttributeAccessIssue]
     await bench.train(ctx)

@@ -189,6 +189,17 @@ TAMPERED: list[tuple[str, str, Tamper]] = [
         "batches.sampler",
         lambda f: f.set("groups", 0, sampler=new_id(Prefix.SAMPLER)),
     ),
+    ("a group changed its place", "updates.submissions", lambda f: f.set("groups", 0, place=1)),
+    (
+        "a group was judged and had not settled",
+        "updates.submissions",
+        lambda f: f.event("group.settled", group=new_id(Prefix.GROUP)),
+    ),
+    (
+        "a group was submitted and had not been judged",
+        "updates.submissions",
+        lambda f: f.event("group.judged", group=new_id(Prefix.GROUP)),
+    ),
     ("an update lost its state", "updates.order", lambda f: f.set("updates", 0, state_digest=None)),
     (
         "an update never was unresolved",

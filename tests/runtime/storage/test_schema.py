@@ -1,9 +1,13 @@
 """Migrations: from nothing to the tables as declared; a newer database is refused."""
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -62,6 +66,46 @@ def test_upgrading_again_changes_nothing(tmp_path: Path) -> None:
     before = path.read_bytes()
     schema.upgrade(path)
     assert path.read_bytes() == before
+
+
+def test_contributions_of_an_older_database_become_rows_and_its_groups_get_places(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.db"
+    engine = sqlite_engine(path)
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", str(schema.MIGRATIONS))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+    engine.dispose()
+    prepared = json.dumps(
+        {"id": "u", "census": {}, "contributions": [{"trial": "b"}, {"trial": "a"}]}
+    )
+    with closing(sqlite3.connect(path)) as database, database:  # rows without their parents
+        for place, settled in ((0, "t2"), (1, "t1"), (2, None)):
+            database.execute(
+                "insert into groups (id, org_id, run_id, batch, position, task, task_digest,"
+                " sampler_id, size, census, opened_at, settled_at)"
+                " values (?, 'o', 'r', 0, ?, 't', 'd', 's', 2, '{}', 't0', ?)",
+                (f"g{place}", place, settled),
+            )
+        database.execute(
+            "insert into updates (id, org_id, run_id, batch, state, prepared, census, metrics,"
+            " at, history) values ('u', 'o', 'r', 0, 'prepared', ?, '{}', '{}', 't', '{}')",
+            (prepared,),
+        )
+    schema.upgrade(path)
+    with closing(sqlite3.connect(path)) as database:
+        groups = database.execute("select id, place from groups order by id").fetchall()
+        rows = database.execute(
+            "select update_id, number, trial_id, document from contributions order by number"
+        ).fetchall()
+        ((kept,),) = database.execute("select prepared from updates").fetchall()
+    assert groups == [("g0", 0), ("g1", 1), ("g2", None)]
+    assert [row[:3] for row in rows] == [("u", 0, "b"), ("u", 1, "a")]
+    assert [json.loads(row[3]) for row in rows] == [{"trial": "b"}, {"trial": "a"}]
+    assert json.loads(kept) == {"id": "u"}
 
 
 def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
