@@ -148,8 +148,9 @@ def report(quick: Quickstart, checkpoints: dict[str, str]) -> dict[str, Any]:
             "rl_difference": bounds(unpractised_rl),
         },
         "families": {
-            row["family"]: {"baseline": row["baseline"], "trained": row["candidate"]}
-            for row in total["by_family"] + unpractised["by_family"]
+            row["value"]: {"baseline": row["baseline"], "trained": row["candidate"]}
+            for row in total["by_attribute"] + unpractised["by_attribute"]
+            if row["attribute"] == "family"
         },
         "caveats": total["caveats"] + rl["caveats"],
         "seconds": round(time.monotonic() - quick.began, 1),

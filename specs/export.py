@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
-from specs import operator_api, records, worker_api
+from specs import comparison, operator_api, records, worker_api
 from specs.assessment import Assessment
 from specs.base import Contract
 from specs.dataset import Dataset
@@ -45,7 +45,12 @@ DOCUMENTS: dict[str, Any] = {
     "seal": Seal,
     "submission": Submission,
 }
-MODULES = {"operator-api": operator_api, "records": records, "worker-api": worker_api}
+MODULES = {
+    "comparison": comparison,
+    "operator-api": operator_api,
+    "records": records,
+    "worker-api": worker_api,
+}
 """Modules whose contracts go into one file of definitions."""
 
 

@@ -47,6 +47,7 @@ class Prefix(StrEnum):
     WORKER = "wrk"
     UPLOAD = "upl"
     SESSION = "ses"
+    COMPARISON = "cmp"
 
 
 def new_id(prefix: Prefix) -> str:

@@ -62,6 +62,18 @@ class GroupPage(Contract):
     next: str | None = None
 
 
+class RecordedGroup(Contract):
+    """A sampling group with the run that it belongs to."""
+
+    run: Id
+    group: Group
+
+
+class RecordedGroupPage(Contract):
+    items: list[RecordedGroup]
+    next: str | None = None
+
+
 class UpdatePage(Contract):
     items: list[Update]
     next: str | None = None
@@ -158,6 +170,19 @@ class Resolve(Contract):
     """
 
     as_: Literal["applied", "not-applied", "abandon"] = Field(alias="as")
+
+
+class UiLinkRequest(Contract):
+    """`POST /v1/ui/links`: a browser on this machine is to read a page."""
+
+    path: str = Field(max_length=512)
+
+
+class UiLink(Contract):
+    """A link with a token that opens once."""
+
+    url: str
+    expires_in_sec: float
 
 
 class StackHealth(Contract):

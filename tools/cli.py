@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from tools.index import NOUNS, STACK, SUMMARIES
+from tools.index import NOUNS, SHORT, STACK, SUMMARIES
 
 ABOUT = "Train and test tool-using coding agents on real work, in their native harness."
 CLAUDE = ("claude", "Start your own Claude Code on a model or a checkpoint")
@@ -71,6 +71,8 @@ def _add(app: typer.Typer, noun: str, verb: str) -> None:
 
     if (noun, verb) in SUMMARIES:
         add_operation(app, noun, verb)
+    elif verb in SHORT:
+        add_operation(app, *SHORT[verb])
     elif verb == CLAUDE[0]:
         add_claude(app, *CLAUDE)
     else:
@@ -79,7 +81,8 @@ def _add(app: typer.Typer, noun: str, verb: str) -> None:
 
 def _top_level() -> list[tuple[str, str]]:
     stack = [(verb, summary) for (noun, verb), summary in SUMMARIES.items() if noun == STACK]
-    return [*stack, CLAUDE, MCP]
+    short = [(name, SUMMARIES[one]) for name, one in SHORT.items()]
+    return [*stack, *short, CLAUDE, MCP]
 
 
 def _group(about: str) -> typer.Typer:

@@ -1,25 +1,36 @@
-"""Comparing two evaluations, paired by task.
+"""Comparing two evaluations, and the record of having done so.
 
-The unit is the task: a task's value is the mean reward of its scored attempts, and the difference
-is taken over the tasks that both sides scored. What else differs between the sides is said,
-because a difference of scores can only be read beside it.
+Every look at a held-out dataset spends some of it: a comparison is stored with how many other
+pairs the dataset has served before, and a comparison that is repeated is the same record.
 """
 
-from statistics import fmean
-from typing import Annotated
+from collections import Counter
+from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
+from runtime.analysis.lineage import RunNode, ancestors_of, every
+from runtime.analysis.spans import calls_of
 from runtime.client import OperatorClient
 from specs import canonical
 from specs.base import Contract
+from specs.comparison import (
+    Comparison,
+    ComparisonPage,
+    ComparisonSubmission,
+    Interval,
+    Seen,
+    Side,
+)
 from specs.errors import ErrorObject, InvalidInput
-from specs.run import Run, RunResult
+from specs.ids import Prefix, new_id
+from specs.records import Trial
+from specs.run import Run
+from tools.comparing import Evaluation, Options, compare_evaluations
 from tools.context import Context
-from tools.differences import Difference, differences
-from tools.fields import Cli, Input
-from tools.registry import READ, operation
-from tools.stats import Interval, paired_interval
+from tools.fields import Cli, Cursor, Input, Limit
+from tools.paging import cut
+from tools.registry import READ, Traits, operation
 from tools.tables import number, pairs, table
 
 RunSide = Annotated[str, Field(description="Run id; a short form will do"), Cli(positional=True)]
@@ -34,249 +45,316 @@ class Compare(Input):
     capability: Annotated[
         tuple[str, ...], Field(description="Tasks of this capability alone (may be repeated)")
     ] = ()
+    severity: Annotated[
+        tuple[str, ...], Field(description="Tasks of this severity alone (may be repeated)")
+    ] = ()
+    cluster: Annotated[
+        str,
+        Field(description="Task attribute whose tasks may depend on each other, such as family"),
+    ] = "task"
     confidence: Annotated[float, Field(gt=0, lt=1, description="Of the interval")] = 0.95
+    pass_mark: Annotated[float, Field(description="Reward at which an attempt passes")] = 1.0
+    prompt_price: Annotated[
+        float | None, Field(ge=0, description="Of a million prompt tokens, for the cost")
+    ] = None
+    output_price: Annotated[
+        float | None, Field(ge=0, description="Of a million output tokens, for the cost")
+    ] = None
+    tools: Annotated[
+        bool, Field(description="Read the evidence too, and count tool calls by name")
+    ] = False
+    limit: Limit = 20
+    cursor: Cursor = None
 
 
-class Side(Contract):
-    """One of the two runs."""
+class ListComparisons(Input):
+    dataset: Annotated[
+        str | None, Field(description="Digest of the dataset: what it has served alone")
+    ] = None
+    limit: Limit = 20
+    cursor: Cursor = None
 
-    run: str
-    state: str
-    model: str
-    actor: str
+
+class Compared(Comparison):
+    """A comparison with its record; `by_task` is a page, largest difference first."""
+
+    id: str
+    created_at: str
+    earlier: int
+    """Comparisons of other pairs that this dataset had served before."""
+    next: str | None = None
+
+
+class ComparisonRow(Contract):
+    """A recorded comparison in a list."""
+
+    id: str
+    created_at: str
+    baseline: str
+    candidate: str
     dataset: str | None
-    success: float | None
-    """Mean over its scored tasks."""
-    tasks_scored: int
-    attempts_scored: int
-    attempts_unscored: int
-
-
-class FamilyRow(Contract):
-    """One family of tasks, over the tasks that both sides scored."""
-
-    family: str
-    baseline: float
-    candidate: float
-    difference: Interval
-
-
-class Comparison(Contract):
-    """Candidate minus baseline."""
-
-    baseline: Side
-    candidate: Side
-    tasks: int
-    """Tasks that both sides scored."""
-    only_baseline: list[str]
-    only_candidate: list[str]
+    verdict: str
     difference: Interval | None
-    confidence: float
-    improved: int
-    equal: int
-    worse: int
-    by_family: list[FamilyRow]
-    same_dataset: bool
-    same_environment: bool
-    same_plan: bool
-    same_recipe: bool
-    """The profiles agree in everything but name and model."""
-    caveats: list[str]
-    """What else differs, in words."""
-    recipe_differences: list[Difference]
+    earlier: int
 
 
-def _text(result: Comparison) -> str:
-    def side(one: Side) -> tuple[object, ...]:
-        return (one.run, one.model, one.success, one.tasks_scored, one.attempts_scored)
+class ComparisonRows(Contract):
+    items: list[ComparisonRow]
+    next: str | None = None
 
+
+def _text(result: Compared) -> str:
     sides = table(
-        ("side", "run", "model", "success", "tasks", "attempts"),
-        [("baseline", *side(result.baseline)), ("candidate", *side(result.candidate))],
+        ("side", "run", "model", "success", "tasks", "scored", "no reward"),
+        [_side_row("baseline", result.baseline), _side_row("candidate", result.candidate)],
     )
     summary = pairs(
         {
+            "verdict": f"{result.verdict.upper()}: {result.advice}",
             "difference": _interval(result.difference, result.confidence),
+            "clustered by": None if result.cluster == "task" else result.cluster,
             "tasks": result.tasks,
-            "better, equal, worse": f"{result.improved}, {result.equal}, {result.worse}",
+            "wins, ties, losses": f"{result.wins}, {result.ties}, {result.losses}",
+            "fixed, broken": f"{result.fixed}, {result.broken}",
+            "what changed": ", ".join(result.changed) or "nothing",
+            "record": f"{result.id}, after {result.earlier} other comparisons on this dataset",
         }
     )
-    families = table(
-        ("family", "baseline", "candidate", "difference"),
-        [
-            (f.family, f.baseline, f.candidate, _interval(f.difference, result.confidence))
-            for f in result.by_family
-        ],
-    )
-    caveats = [f"note: {text}" for text in result.caveats]
-    return "\n".join([sides, "", summary, "", families, *caveats])
+    notes = [f"note: {text}" for text in result.caveats]
+    seen = [
+        f"note: {one.task} was trained on in {one.run}"
+        + ("" if one.same_version else " (another version)")
+        for one in result.trained_on[:10]
+    ]
+    parts = [sides, summary, *_tables(result), "\n".join([*notes, *seen])]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _tables(result: Compared) -> list[str]:
+    def difference(value: Interval) -> str:
+        return _interval(value, result.confidence)
+
+    attributes = [
+        (row.attribute, row.value, row.baseline, row.candidate, difference(row.difference))
+        for row in result.by_attribute
+    ]
+    metrics = [
+        (row.metric, row.baseline, row.candidate, difference(row.difference))
+        for row in result.by_metric
+    ]
+    tasks = [
+        (
+            row.task,
+            f"{number(row.baseline)} ({row.baseline_attempts})",
+            f"{number(row.candidate)} ({row.candidate_attempts})",
+            f"{row.difference:+.3f}",
+            row.result,
+            row.flip,
+        )
+        for row in result.by_task
+    ]
+    places = [(place.pointer, place.left, place.right) for place in result.differences[:20]]
+    found = [
+        table(("", "baseline", "candidate"), _facts(result)),
+        table(("attribute", "value", "baseline", "candidate", "difference"), attributes),
+        table(("metric", "baseline", "candidate", "difference"), metrics),
+        table(
+            ("task", "baseline", "candidate", "difference", "result", "flip"),
+            tasks,
+            more=result.next,
+        ),
+        table(("specs differ in", "baseline", "candidate"), places),
+    ]
+    return [text for text in found if text != "(none)"]
+
+
+def _side_row(name: str, side: Side) -> tuple[object, ...]:
+    counts = (side.tasks_scored, side.attempts_scored, side.no_reward or None)
+    return (name, side.run, side.model, side.success, *counts)
+
+
+def _facts(result: Comparison) -> list[tuple[object, ...]]:
+    sides = (result.baseline, result.candidate)
+    rows: list[tuple[object, ...]] = [
+        ("outcomes", *(side.outcomes for side in sides)),
+        ("model calls", *(side.calls for side in sides)),
+        ("tool calls", *(side.tools for side in sides)),
+        ("prompt tokens", *(side.prompt_tokens for side in sides)),
+        ("output tokens", *(side.output_tokens for side in sides)),
+        ("cost", *(side.cost for side in sides)),
+        ("seconds of an attempt", *(side.agent_seconds for side in sides)),
+        ("seconds of the run", *(side.seconds for side in sides)),
+    ]
+    rates = [{rate.k: rate for rate in side.pass_rates} for side in sides]
+    for k in sorted(rates[0].keys() & rates[1].keys()):
+        rows.append((f"pass@{k}", *(found[k].any_of_k for found in rates)))
+        if k > 1:
+            rows.append((f"pass^{k}", *(found[k].all_of_k for found in rates)))
+    return [row for row in rows if any(value is not None for value in row[1:])]
 
 
 def _interval(value: Interval | None, confidence: float) -> str:
     if value is None:
         return "no common task"
+    units = f"n={value.n}" if value.clusters == value.n else f"n={value.n} in {value.clusters}"
     if value.low is None or value.high is None:
-        return f"{value.estimate:+.3f} (n={value.n}: no interval)"
+        return f"{value.estimate:+.3f} ({units}: no interval)"
     bounds = f"{value.low:+.3f}, {value.high:+.3f}"
-    return f"{value.estimate:+.3f} [{bounds}] ({number(confidence * 100)} %, n={value.n})"
+    return f"{value.estimate:+.3f} [{bounds}] ({number(confidence * 100)} %, {units})"
 
 
-@operation("run", "compare", READ, text=_text)
-async def compare(context: Context, request: Compare) -> Comparison:
-    """Compare two evaluations: success of each, and the paired difference over common tasks.
+def _rows_text(rows: ComparisonRows) -> str:
+    return table(
+        ("comparison", "baseline", "candidate", "dataset", "verdict", "difference", "earlier"),
+        [
+            (
+                row.id,
+                row.baseline,
+                row.candidate,
+                row.dataset,
+                row.verdict,
+                None if row.difference is None else f"{row.difference.estimate:+.3f}",
+                row.earlier,
+            )
+            for row in rows.items
+        ],
+        more=rows.next,
+    )
 
-    Attempts at a task are averaged first; the interval is a t interval over tasks. Families or
-    capabilities restrict both sides to those tasks. It also says whether datasets, environments,
-    plans or agent recipes differ.
+
+@operation("run", "compare", Traits(idempotent=True), text=_text)
+async def compare(context: Context, request: Compare) -> Compared:
+    """Compare two evaluations task by task, and decide: better, worse or inconclusive.
+
+    Attempts at a task are averaged first; the interval is a t interval over tasks, or over
+    clusters of them. Attempts without a reward are apart. It lists every field in which the
+    pinned specs differ and the compared tasks that a side's model was trained on. The comparison
+    is recorded, with how many others this dataset has served; the same again is the same record.
     """
     async with context.gateway() as gateway:
         runs = [await gateway.run(run) for run in (request.baseline, request.candidate)]
         for run in runs:
             if run.kind != "evaluation":
                 raise _not_evaluation(run)
-        results = [_restrict(run, await gateway.result(run.id), request) for run in runs]
-        recipes = [await _recipe(gateway, run) for run in runs]
-    changed = differences(recipes[0], recipes[1])
-    return compare_results(runs, results, changed, request.confidence)
+        options = Options(
+            confidence=request.confidence,
+            cluster=request.cluster,
+            pass_mark=request.pass_mark,
+            filters=_filters(request),
+            prompt_price=request.prompt_price,
+            output_price=request.output_price,
+        )
+        left, right = [await _evaluation(context, gateway, run, request) for run in runs]
+        seen = [
+            *await _trained_on(gateway, left.run, "baseline"),
+            *await _trained_on(gateway, right.run, "candidate"),
+        ]
+        found = compare_evaluations(left, right, seen, options)
+        submission = ComparisonSubmission(id=new_id(Prefix.COMPARISON), comparison=found)
+        record = await gateway.record_comparison(submission)
+    rows, following = cut(record.comparison.by_task, request.limit, request.cursor)
+    values: dict[str, Any] = {
+        name: getattr(record.comparison, name) for name in Comparison.model_fields
+    }
+    values |= {"by_task": rows, "id": record.id, "created_at": record.created_at}
+    return Compared(**values, earlier=record.earlier, next=following)
 
 
-def compare_results(
-    runs: list[Run], results: list[RunResult], recipe: list[Difference], confidence: float
-) -> Comparison:
-    """The comparison of two runs with their results; pure."""
-    left, right = (task_means(result) for result in results)
-    common = [task for task in left if task in right]
-    paired = [right[task] - left[task] for task in common]
-    caveats = _caveats(runs, results, recipe)
-    return Comparison(
-        baseline=_side(runs[0], results[0]),
-        candidate=_side(runs[1], results[1]),
-        tasks=len(common),
-        only_baseline=[task for task in left if task not in right],
-        only_candidate=[task for task in right if task not in left],
-        difference=paired_interval(paired, confidence),
-        confidence=confidence,
-        improved=sum(1 for value in paired if value > 0),
-        equal=sum(1 for value in paired if value == 0),
-        worse=sum(1 for value in paired if value < 0),
-        by_family=_families(runs[0], common, left, right, confidence),
-        same_dataset="dataset" not in caveats,
-        same_environment="environment" not in caveats,
-        same_plan="plan" not in caveats,
-        same_recipe="recipe" not in caveats,
-        caveats=list(caveats.values()),
-        recipe_differences=recipe,
-    )
+@operation("run", "comparisons", READ, text=_rows_text)
+async def comparisons(context: Context, request: ListComparisons) -> ComparisonRows:
+    """List recorded comparisons, newest first: what has been looked at, and what was decided."""
+    async with context.gateway() as gateway:
+        page: ComparisonPage = await gateway.comparisons(
+            dataset=request.dataset, limit=request.limit, cursor=request.cursor
+        )
+    rows = [
+        ComparisonRow(
+            id=one.id,
+            created_at=one.created_at,
+            baseline=one.comparison.baseline.run,
+            candidate=one.comparison.candidate.run,
+            dataset=one.comparison.baseline.dataset,
+            verdict=one.comparison.verdict,
+            difference=one.comparison.difference,
+            earlier=one.earlier,
+        )
+        for one in page.items
+    ]
+    return ComparisonRows(items=rows, next=page.next)
 
 
-def _restrict(run: Run, result: RunResult, request: Compare) -> RunResult:
-    """The result over the tasks of the chosen families and capabilities alone."""
+def _filters(request: Compare) -> dict[str, tuple[str, ...]]:
+    chosen = {
+        "capability": request.capability,
+        "severity": request.severity,
+        "family": request.family,
+    }
+    return {name: values for name, values in chosen.items() if values}
+
+
+async def _evaluation(
+    context: Context, gateway: OperatorClient, run: Run, request: Compare
+) -> Evaluation:
+    """One side, over the chosen tasks alone."""
+    filters = _filters(request)
     chosen = {
         task.name
         for task in run.spec.tasks
-        if (not request.family or task.metadata.get("family") in request.family)
-        and (not request.capability or task.metadata.get("capability") in request.capability)
+        if all(task.metadata.get(name) in values for name, values in filters.items())
     }
-    by_task = {task: rewards for task, rewards in result.by_task.items() if task in chosen}
-    return result.model_copy(update={"by_task": by_task})
-
-
-def task_means(result: RunResult) -> dict[str, float]:
-    """Mean reward of each task that has a scored attempt."""
-    scored = {
-        task: [reward for reward in rewards if reward is not None]
-        for task, rewards in result.by_task.items()
-    }
-    return {task: fmean(rewards) for task, rewards in scored.items() if rewards}
-
-
-def _side(run: Run, result: RunResult) -> Side:
-    rewards = [reward for task in result.by_task.values() for reward in task]
-    means = task_means(result)
-    return Side(
-        run=run.id,
-        state=run.state,
-        model=run.model,
-        actor=run.spec.actor,
-        dataset=run.dataset,
-        success=fmean(means.values()) if means else None,
-        tasks_scored=len(means),
-        attempts_scored=sum(1 for reward in rewards if reward is not None),
-        attempts_unscored=sum(1 for reward in rewards if reward is None),
-    )
-
-
-def _families(
-    run: Run,
-    common: list[str],
-    left: dict[str, float],
-    right: dict[str, float],
-    confidence: float,
-) -> list[FamilyRow]:
-    families: dict[str, list[str]] = {}
-    for entry in run.spec.tasks:
-        if entry.name in common:
-            families.setdefault(str(entry.metadata.get("family", "-")), []).append(entry.name)
-    rows: list[FamilyRow] = []
-    for family, tasks in sorted(families.items()):
-        interval = paired_interval([right[task] - left[task] for task in tasks], confidence)
-        assert interval is not None  # a family has at least one task
-        rows.append(
-            FamilyRow(
-                family=family,
-                baseline=fmean(left[task] for task in tasks),
-                candidate=fmean(right[task] for task in tasks),
-                difference=interval,
-            )
-        )
-    return rows
-
-
-def _some(versions: list[str]) -> str:
-    """The first few of a list that may be as long as the dataset."""
-    named = ", ".join(versions[:3]) or "none"
-    return f"{named} and {len(versions) - 3} more" if len(versions) > 3 else named
-
-
-def _caveats(runs: list[Run], results: list[RunResult], recipe: list[Difference]) -> dict[str, str]:
-    first, second = runs
-    environments = [set(result.environment_versions) for result in results]
-    plans = [canonical.digest(_comparable_plan(run)) for run in runs]
-    found: dict[str, str] = {}
-    if first.spec.dataset_digest != second.spec.dataset_digest:
-        found["dataset"] = f"the datasets differ: {first.dataset} and {second.dataset}"
-    if environments[0] != environments[1]:
-        first_only, second_only = (
-            sorted(environments[side] - environments[1 - side]) for side in (0, 1)
-        )
-        found["environment"] = (
-            f"the environment versions differ: {_some(first_only)} only in the first,"
-            f" {_some(second_only)} only in the second"
-        )
-    if plans[0] != plans[1]:
-        found["plan"] = "the plans differ in more than their seed"
-    if recipe:
-        places = ", ".join(difference.pointer for difference in recipe[:5])
-        found["recipe"] = f"the agent recipes differ beyond the model: {places}"
-    for run in runs:
-        if not run.state.terminal:
-            found[f"state {run.id}"] = f"{run.id} is still {run.state}"
-    return found
-
-
-def _comparable_plan(run: Run) -> dict[str, JsonValue]:
-    plan = run.spec.plan.model_dump(mode="json")
-    return {key: value for key, value in plan.items() if key != "seed"}
-
-
-async def _recipe(gateway: OperatorClient, run: Run) -> JsonValue:
-    """The pinned profile without its name and model, checked against its digest."""
+    counted = await every(lambda cursor: gateway.trials(run.id, counted=True, cursor=cursor))
+    trials = [trial for trial in counted if trial.task in chosen]
+    tools = None
+    if request.tools:
+        await context.progress(f"reading the evidence of {run.id}")
+        tools = await _tools(gateway, trials)
     profile = canonical.loads(await gateway.object(run.spec.actor), what="profile")
-    if not isinstance(profile, dict) or not isinstance(profile.get("agent"), dict):
-        return profile
-    agent = profile["agent"]
-    assert isinstance(agent, dict)
-    return {"agent": {key: value for key, value in agent.items() if key != "model"}}
+    return Evaluation(run, profile, trials, tools)
+
+
+async def _tools(gateway: OperatorClient, trials: list[Trial]) -> dict[str, int]:
+    """Tool calls of the answers, by the tool's name; one trial's evidence at a time."""
+    found: Counter[str] = Counter()
+    for trial in trials:
+        for call in (await calls_of(gateway, trial)).values():
+            found.update(_tool_names(call.answer.content if call.answer else []))
+    return dict(found.most_common())
+
+
+def _tool_names(content: list[JsonValue]) -> list[str]:
+    return [
+        str(block.get("name"))
+        for block in content
+        if isinstance(block, dict) and block.get("type") == "tool_use"
+    ]
+
+
+async def _trained_on(gateway: OperatorClient, run: Run, side: str) -> list[Seen]:
+    """Tasks of a run's dataset that its model's training has seen, by version or by name."""
+    versions = {task.name: task.digest for task in run.spec.tasks}
+    names = {digest: name for name, digest in versions.items()}
+    line, _ = await ancestors_of(gateway, run)
+    found: dict[tuple[str, str], bool] = {}
+    for node in line[1:]:
+        for name, digest in await _tasks_of(gateway, node):
+            task = names.get(digest, name)
+            if task in versions:
+                same = versions[task] == digest
+                found[task, node.run] = found.get((task, node.run), False) or same
+    return [
+        Seen.model_validate({"task": task, "side": side, "run": of, "same_version": same})
+        for (task, of), same in found.items()
+    ]
+
+
+async def _tasks_of(gateway: OperatorClient, node: RunNode) -> list[tuple[str, str]]:
+    """Tasks with their digests that a run has learnt from up to its batch; of a supervised run
+    all those of its source."""
+    if node.kind == "supervised":
+        return [(task.name, task.digest) for task in (await gateway.run(node.run)).spec.tasks]
+    groups = await every(lambda cursor: gateway.groups(node.run, cursor=cursor))
+    last = node.through_batch
+    return [(g.task, g.task_digest) for g in groups if last is None or g.batch <= last]
 
 
 def _not_evaluation(run: Run) -> InvalidInput:

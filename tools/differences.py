@@ -2,15 +2,9 @@
 
 from pydantic import JsonValue
 
-from specs.base import Contract
+from specs.comparison import Difference
 
-
-class Difference(Contract):
-    """One place; None = absent on that side."""
-
-    pointer: str
-    left: JsonValue
-    right: JsonValue
+__all__ = ["Difference", "differences"]
 
 
 def differences(left: JsonValue, right: JsonValue, pointer: str = "") -> list[Difference]:

@@ -21,11 +21,22 @@ NOUNS: Final[dict[str, str]] = {
     "schema": "JSON Schemas of the contracts",
 }
 
+SHORT: Final[dict[str, tuple[str, str]]] = {"report": ("run", "report")}
+"""Operations that also stand at the top level, by a name of their own."""
+
 MODULES: Final[dict[str, tuple[str, ...]]] = {
     STACK: ("tools.stack",),
-    "run": ("tools.run", "tools.run_records", "tools.evidence", "tools.compare", "tools.verify"),
+    "run": (
+        "tools.run",
+        "tools.run_records",
+        "tools.evidence",
+        "tools.compare",
+        "tools.verify",
+        "tools.lineage",
+        "tools.report",
+    ),
     "train": ("tools.train",),
-    "checkpoint": ("tools.checkpoint",),
+    "checkpoint": ("tools.checkpoint", "tools.lineage"),
     "update": ("tools.update",),
     "dataset": ("tools.dataset",),
     "profile": ("tools.profile",),
@@ -52,7 +63,10 @@ SUMMARIES: Final[dict[tuple[str, str], str]] = {
     ("run", "result"): "Show the counts and scores of a run",
     ("run", "logs"): "Read worker, setup, harness and verifier logs",
     ("run", "compare"): "Compare two evaluations, paired by task",
+    ("run", "comparisons"): "List recorded comparisons, newest first",
     ("run", "verify"): "Re-derive every recorded invariant of a run",
+    ("run", "lineage"): "Show where a run's model came from and what used it",
+    ("run", "report"): "Write a run as one page to look at",
     ("run", "cancel"): "Cancel a run",
     ("train", "start"): "Start a training or supervised run",
     ("train", "preview"): "Show the rows of a chat file with the tokens that are learned",
@@ -62,7 +76,9 @@ SUMMARIES: Final[dict[tuple[str, str], str]] = {
     ("checkpoint", "export"): "Write a checkpoint as a folder that transformers and peft load",
     ("checkpoint", "delete"): "Delete a checkpoint, or its trainer state alone",
     ("checkpoint", "keep"): "Set how long trainer state is kept",
+    ("checkpoint", "lineage"): "Show what moved a checkpoint, and what used it since",
     ("update", "show"): "Show one update and what contributed to it",
+    ("update", "loss"): "Compute the loss of datums before an update's step",
     ("update", "resolve"): "Settle an unresolved update that blocks a run",
     ("dataset", "publish"): "Publish a folder of tasks as a dataset version",
     ("dataset", "list"): "List published datasets, newest first",

@@ -2,16 +2,18 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from runtime.client import OperatorClient
+from specs import canonical
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput, NotFound
 from specs.records import Contribution, Update
 from tools.context import Context
+from tools.documents import read_document
 from tools.fields import Cli, Cursor, Input, Limit, RunRef
 from tools.paging import cut
-from tools.registry import READ, Traits, operation
+from tools.registry import READ, READ_LOCAL, Traits, operation
 from tools.tables import number, pairs, short, table
 from tools.views import UpdateView
 
@@ -36,6 +38,44 @@ class Resolve(Input):
         Field(description="What to take as true"),
         Cli(option="--as"),
     ]
+
+
+class Loss(Input):
+    run: RunRef
+    update: UpdateRef
+    datums: Annotated[
+        dict[str, JsonValue] | str,
+        Field(description='{"datums": […]} or @file.json; see docs/lineage.md for the form'),
+        Cli(metavar="@FILE"),
+    ]
+
+
+class DatumArrays(Contract):
+    """One datum as lists of one length; which inputs there are follows from the loss."""
+
+    tokens: list[int]
+    targets: list[int]
+    logprobs: list[float] | None = None
+    advantages: list[float] | None = None
+    weights: list[float] | None = None
+
+
+class Datums(Contract):
+    datums: list[DatumArrays]
+
+
+class RecomputedLoss(Contract):
+    """The loss of given datums before an update's step, beside the one that was recorded."""
+
+    run: str
+    update: str
+    datums: int
+    tokens: int
+    matching: int
+    """Datums whose digest is that of a contribution of the update."""
+    contributions: int
+    loss: float
+    recorded: float | None
 
 
 class UpdateDetail(Contract):
@@ -98,6 +138,52 @@ async def show(context: Context, request: Show) -> UpdateDetail:
     return UpdateDetail(update=UpdateView.of(update), contributions=page, next=following)
 
 
+def _loss_text(result: RecomputedLoss) -> str:
+    return pairs(
+        {
+            "update": result.update,
+            "datums": result.datums,
+            "tokens": result.tokens,
+            "as contributed": f"{result.matching} of {result.contributions}",
+            "loss": repr(result.loss),
+            "recorded": None if result.recorded is None else repr(result.recorded),
+        }
+    )
+
+
+@operation("update", "loss", READ_LOCAL, text=_loss_text)
+async def loss(context: Context, request: Loss) -> RecomputedLoss:
+    """Compute the loss of datums that you hand in, on the policy that an update started from.
+
+    The trainer state before the step is opened, the datums run forward, nothing is changed. With
+    the datums rebuilt from the evidence it is the recorded loss again (docs/lineage.md).
+    """
+    from runtime.compute.client import HttpCompute
+    from runtime.learning.datums import datum_digest
+    from runtime.learning.recompute import datum_from, recomputed_loss
+
+    given = _datums(request.datums)
+    datums = [datum_from(one.model_dump(exclude_none=True)) for one in given.datums]
+    async with (
+        context.gateway() as gateway,
+        HttpCompute(context.home.compute_socket) as compute,
+    ):
+        run = await gateway.run(request.run)
+        update = await find_update(gateway, run.id, request.update)
+        contributed = [one.datum for one in update.contributions]
+        found = await recomputed_loss(gateway, compute, run, update, datums)
+    return RecomputedLoss(
+        run=run.id,
+        update=update.id,
+        datums=len(datums),
+        tokens=sum(len(datum.tokens) for datum in datums),
+        matching=sum(datum_digest(datum) in contributed for datum in datums),
+        contributions=len(contributed),
+        loss=found,
+        recorded=update.metrics.get("loss"),
+    )
+
+
 @operation("update", "resolve", Traits(destructive=True), text=update_text)
 async def resolve(context: Context, request: Resolve) -> UpdateView:
     """Settle an unresolved update, which blocks its run after a crash.
@@ -110,6 +196,17 @@ async def resolve(context: Context, request: Resolve) -> UpdateView:
         run = await gateway.run(request.run)
         update = await find_update(gateway, run.id, request.update)
         return UpdateView.of(await gateway.resolve(run.id, update.id, request.decision))
+
+
+def _datums(given: dict[str, JsonValue] | str) -> Datums:
+    read = read_document(given, "datums")
+    if isinstance(read, str):
+        raise InvalidInput(
+            f"{read} names a published document; datums are none.",
+            object=ErrorObject(type="datums", id=read),
+            next="Write @file.json.",
+        )
+    return canonical.validate(Datums, read.value, what="datums")
 
 
 async def find_update(gateway: OperatorClient, run: str, wanted: str) -> Update:

@@ -5,6 +5,7 @@ from typing import Literal
 from runtime.client.reads import Verified
 from runtime.client.roles import ModelAnnouncer
 from runtime.home import Role
+from specs.comparison import ComparisonRecord, ComparisonSubmission
 from specs.dataset import Dataset
 from specs.operator_api import (
     KeepState,
@@ -16,6 +17,8 @@ from specs.operator_api import (
     SessionPage,
     SessionRequest,
     Started,
+    UiLink,
+    UiLinkRequest,
 )
 from specs.records import Checkpoint, Update
 from specs.run import Admission, Run, Submission
@@ -44,6 +47,18 @@ class OperatorClient(ModelAnnouncer):
         """Publish a profile; files with a `source` are refused (embed them first)."""
         return await self.transport.call(
             "POST", "/v1/profiles", Published, body=request, idempotent=True
+        )
+
+    async def ui_link(self, path: str) -> UiLink:
+        """A link at which a browser on this machine reads a page, once."""
+        return await self.transport.call(
+            "POST", "/v1/ui/links", UiLink, body=UiLinkRequest(path=path)
+        )
+
+    async def record_comparison(self, submission: ComparisonSubmission) -> ComparisonRecord:
+        """Record a comparison; the same again is the record there is."""
+        return await self.transport.call(
+            "POST", "/v1/comparisons", ComparisonRecord, body=submission, idempotent=True
         )
 
     async def start(self, submission: Submission, *, idempotency_key: str | None = None) -> Started:

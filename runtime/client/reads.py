@@ -7,9 +7,11 @@ from pydantic import BaseModel
 
 from runtime.client.objects import ObjectClient, checked
 from specs import canonical
+from specs.comparison import ComparisonPage
 from specs.dataset import Dataset
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.events import Event, EventPage
+from specs.ids import Prefix
 from specs.operator_api import (
     CheckpointPage,
     CheckpointUses,
@@ -17,13 +19,14 @@ from specs.operator_api import (
     LogPage,
     ModelList,
     PublishedPage,
+    RecordedGroupPage,
     RunPage,
     StackHealth,
     TrialPage,
     UpdatePage,
 )
 from specs.profile import Profile
-from specs.records import Checkpoint, Trial
+from specs.records import Checkpoint, Trial, Update
 from specs.run import Run, RunResult, SamplerRef
 
 LONGEST_WAIT = 25.0
@@ -165,6 +168,28 @@ class ReadClient(ObjectClient):
             "GET", f"/v1/checkpoints/{checkpoint}/uses", CheckpointUses
         )
 
+    async def update(self, update: str) -> Update:
+        """One update, whichever run it is of."""
+        return await self.transport.call("GET", f"/v1/updates/{update}", Update)
+
+    async def runs_using(
+        self, record: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> RunPage:
+        """Runs that start from a checkpoint, or from any of a run's, or learn from its trials."""
+        return await self._page(f"{_used_by(record)}/runs", RunPage, limit, cursor)
+
+    async def groups_using(
+        self, record: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> RecordedGroupPage:
+        """Groups of every run that sampled from a checkpoint, or from any of a run's."""
+        return await self._page(f"{_used_by(record)}/groups", RecordedGroupPage, limit, cursor)
+
+    async def comparisons(
+        self, *, dataset: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> ComparisonPage:
+        """Recorded comparisons, newest first; `dataset` is a digest."""
+        return await self._page("/v1/comparisons", ComparisonPage, limit, cursor, dataset=dataset)
+
     async def logs(
         self,
         run: str,
@@ -212,3 +237,10 @@ class ReadClient(ObjectClient):
         return Verified(
             canonical.read(model, content, what=kind), canonical.digest_bytes(content), content
         )
+
+
+def _used_by(record: str) -> str:
+    """The routes that tell what came of a checkpoint or of a run."""
+    if record.startswith(Prefix.CHECKPOINT):
+        return f"/v1/checkpoints/{record}"
+    return f"/v1/runs/{record}/used-by"

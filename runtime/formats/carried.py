@@ -10,7 +10,8 @@ from functools import cache
 from importlib import metadata
 from typing import Any, cast
 
-from runtime.formats.codec import UNKNOWN, Codec, FileCodec
+from runtime.formats.bytelevel import UNKNOWN
+from runtime.formats.codec import Codec, FileCodec
 from specs import canonical
 from specs.errors import ErrorCode, ErrorObject, Unavailable
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from tokenizers import Tokenizer
 
+from runtime.formats.bytelevel import UNKNOWN, byte_level, control_tokens, vocabulary
 from specs.errors import ErrorCode, ErrorObject, Internal, InvalidInput
 
 
@@ -157,21 +158,16 @@ class FileCodec(Codec):
 
     def __init__(self, data: bytes) -> None:
         document = cast(dict[str, Any], json.loads(data))
-        if cast(dict[str, Any], document.get("decoder") or {}).get("type") != "ByteLevel":
+        if not byte_level(document):
             raise InvalidInput(
                 "The tokenizer is not byte-level.",
                 code=ErrorCode.MODEL_UNKNOWN,
                 object=ErrorObject(type="tokenizer", pointer="/decoder"),
                 next="Name a model whose tokenizer.json is byte-level BPE.",
             )
-        super().__init__({token["content"]: token["id"] for token in document["added_tokens"]})
+        super().__init__(control_tokens(document))
         self._plain = Tokenizer.from_str(json.dumps({**document, "added_tokens": []}))
-        values = _byte_values()
-        self._bytes = {
-            number: bytes(values[character] for character in token)
-            for token, number in cast(dict[str, int], document["model"]["vocab"]).items()
-            if values.keys() >= set(token)
-        }
+        self._bytes = vocabulary(document)
 
     def encode_text(self, text: str) -> list[int]:
         encoding = cast(Any, self._plain.encode(text, add_special_tokens=False))
@@ -179,16 +175,3 @@ class FileCodec(Codec):
 
     def bytes_of(self, ids: Sequence[int]) -> bytes:
         return b"".join(self._bytes.get(number, UNKNOWN) for number in ids)
-
-
-UNKNOWN = "\ufffd".encode()
-"""What stands for an id that a tokenizer lacks: models have more outputs than tokens."""
-
-
-def _byte_values() -> dict[str, int]:
-    """Byte of each printable character that byte-level BPE writes (as GPT-2 defined it)."""
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in set(kept)]
-    return {chr(byte): byte for byte in kept} | {
-        chr(256 + index): byte for index, byte in enumerate(others)
-    }

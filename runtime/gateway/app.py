@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import anyio.to_thread
 from fastapi import FastAPI
 
-from runtime.gateway import problems, uploads
+from runtime.gateway import problems, ui, uploads
 from runtime.gateway.context import Gateway, Wakeups
 from runtime.gateway.limits import BodyLimit
 from runtime.gateway.routes import ROUTERS
@@ -33,22 +33,24 @@ def create_app(home: Home, wakeups: Wakeups | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         home.create()
         await anyio.to_thread.run_sync(schema.upgrade, home.database)
-        gateway = Gateway(
-            database=SqliteDatabase(home.database),
-            objects=FileObjectStore(home.objects),
-            signer=TokenSigner.load(home.signing_key),
-            keys={role: home.key(role) for role in Role},
-            wakeups=hints,
-        )
-        app.state.gateway = gateway
-        try:
-            removed = await uploads.sweep(gateway.database, gateway.objects)
-            if removed:
-                log.info("swept %d objects that nothing refers to", removed)
-            yield
-        finally:
-            hints.stop()
-            await gateway.database.close()
+        async with ui.running(home) as pages:
+            gateway = Gateway(
+                database=SqliteDatabase(home.database),
+                objects=FileObjectStore(home.objects),
+                signer=TokenSigner.load(home.signing_key),
+                keys={role: home.key(role) for role in Role},
+                ui=pages,
+                wakeups=hints,
+            )
+            app.state.gateway = gateway
+            try:
+                removed = await uploads.sweep(gateway.database, gateway.objects)
+                if removed:
+                    log.info("swept %d objects that nothing refers to", removed)
+                yield
+            finally:
+                hints.stop()
+                await gateway.database.close()
 
     app = FastAPI(
         title="Practicum gateway",

@@ -10,6 +10,7 @@ import anyio
 from fastapi import Request
 
 from runtime.gateway.tokens import TokenSigner
+from runtime.gateway.ui import Ui
 from runtime.home import Role
 from runtime.storage.database import Database, Transaction
 from runtime.storage.objects import ObjectStore
@@ -65,6 +66,7 @@ class Gateway:
     objects: ObjectStore
     signer: TokenSigner
     keys: dict[Role, str]
+    ui: Ui
     wakeups: Wakeups = field(default_factory=Wakeups)
 
     async def change[T](self, run: str, transaction: Transaction[T]) -> T:

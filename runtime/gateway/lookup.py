@@ -20,6 +20,7 @@ _KINDS = {
     Prefix.UPDATE: "update",
     Prefix.GROUP: "group",
     Prefix.SESSION: "session",
+    Prefix.COMPARISON: "comparison",
 }
 
 type AnyRow = Row[*tuple[Any, ...]]

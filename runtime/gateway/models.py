@@ -3,6 +3,7 @@
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from runtime.gateway import references
 from runtime.storage.tables import models
 from specs.model import ModelInfo
 from specs.operator_api import ModelList
@@ -31,4 +32,6 @@ def merge(connection: Connection, org: str, given: ModelList) -> ModelList:
         connection.execute(
             sa.insert(models).values(org_id=org, name=model.name, document=model.model_dump_json())
         )
+    tokenizers = {model.tokenizer_digest for model in latest.values()}
+    references.hold_present(connection, org, "models", tokenizers)
     return known(connection, org)

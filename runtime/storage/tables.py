@@ -365,6 +365,23 @@ sessions = sa.Table(
     comment="Model calls outside of runs: captured and owned, never evidence.",
 )
 
+comparisons = sa.Table(
+    "comparisons",
+    metadata,
+    _id(),
+    _org(),
+    _ref("baseline_run", "runs.id"),
+    _ref("candidate_run", "runs.id"),
+    _digest("dataset_digest", nullable=True),
+    _digest("digest"),
+    _integer("earlier"),
+    _text("document"),
+    _at("created_at"),
+    sa.UniqueConstraint("org_id", "digest"),
+    comment="Looks at a dataset: each recorded comparison of two evaluations.",
+)
+sa.Index("ix_comparisons_org_id_dataset_digest", comparisons.c.org_id, comparisons.c.dataset_digest)
+
 objects = sa.Table(
     "objects",
     metadata,

@@ -247,12 +247,27 @@ class Worker:
                 models = ModelList(models=await self._compute.models())
                 if models != known:
                     await self._client.put_models(models)
+                    if await self._keep_tokenizers(models):
+                        await self._client.put_models(models)
                     known = models
             except PracticumError as error:
                 log.info("models not announced yet: %s", error)
                 await anyio.sleep(LONGEST_POLL_SEC)
             else:
                 await anyio.sleep(MODELS_SEC)
+
+    async def _keep_tokenizers(self, models: ModelList) -> bool:
+        """Store the tokenizers, so that recorded tokens can be read where no model is; the
+        gateway refers to those that are there. Whether any was stored."""
+        names = {one.tokenizer_digest: one.name for one in models.models if one.present}
+        stored = False
+        for digest, name in names.items():
+            try:
+                await self._client.upload(await self._compute.tokenizer(name), digest=digest)
+                stored = True
+            except PracticumError as error:
+                log.info("the tokenizer of %s is not stored: %s", name, error)
+        return stored
 
 
 async def _flush(context: RunContext) -> None:

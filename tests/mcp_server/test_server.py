@@ -58,9 +58,15 @@ async def test_annotations_tell_readers_from_changers(home: Home) -> None:
         tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
     reading = {name for name, hints in tools.items() if hints and hints.read_only_hint}
     ending = {name for name, hints in tools.items() if hints and hints.destructive_hint}
-    assert {"run_show", "run_events", "run_compare", "checkpoint_list", "session_show"} <= reading
+    assert {"run_show", "run_events", "run_lineage", "checkpoint_list", "session_show"} <= reading
     assert ending == {"run_cancel", "update_resolve", "checkpoint_delete", "session_close"}
-    assert not reading & {"run_start", "train_start", "dataset_publish", "model_pull"}
+    assert not reading & {
+        "run_start",
+        "train_start",
+        "run_compare",
+        "dataset_publish",
+        "model_pull",
+    }
 
 
 BAD: list[tuple[str, dict[str, Any], str, str | None]] = [

@@ -3,8 +3,10 @@
 from fastapi import APIRouter
 
 from runtime.gateway.routes import (
+    comparisons,
     events,
     health,
+    lineage,
     models,
     objects,
     operations,
@@ -13,6 +15,7 @@ from runtime.gateway.routes import (
     records,
     runs,
     sessions,
+    ui,
     worker,
 )
 
@@ -24,8 +27,11 @@ ROUTERS: tuple[APIRouter, ...] = (
     operations.router,
     events.router,
     records.router,
+    lineage.router,
+    comparisons.router,
     objects.router,
     sessions.router,
+    ui.router,
     worker.router,
     proxy.router,
 )

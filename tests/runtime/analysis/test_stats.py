@@ -1,5 +1,6 @@
 """Quantiles and intervals against tables, identities, and scipy where it is installed."""
 
+import itertools
 import math
 from statistics import fmean, stdev
 
@@ -7,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.stats import incomplete_beta, paired_interval, t_cdf, t_quantile
+from runtime.analysis.stats import (
+    all_of,
+    any_of,
+    incomplete_beta,
+    paired_interval,
+    t_cdf,
+    t_quantile,
+)
 
 TABLE = [
     (0.975, 1, 12.706204736432095),
@@ -73,3 +81,33 @@ def test_scipy_agrees() -> None:
         for degrees in (1, 2, 5, 47, 300):
             expected = float(stats.t.ppf(probability, degrees))
             assert t_quantile(probability, degrees) == pytest.approx(expected, rel=1e-8)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=40))
+def test_a_cluster_for_each_unit_changes_nothing(values: list[float]) -> None:
+    alone = paired_interval(values, clusters=[str(i) for i in range(len(values))])
+    assert alone == paired_interval(values)
+
+
+def test_equal_units_of_a_cluster_count_once() -> None:
+    """Each unit doubled within its cluster is no more evidence than the unit itself."""
+    single = paired_interval([0.0, 1.0, 0.5])
+    doubled = paired_interval([0.0, 0.0, 1.0, 1.0, 0.5, 0.5], clusters=list("aabbcc"))
+    assert single is not None
+    assert doubled is not None
+    assert (doubled.low, doubled.high) == (
+        pytest.approx(single.low),
+        pytest.approx(single.high),
+    )
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 5])
+def test_pass_rates_are_means_over_every_choice_of_k(attempts: int) -> None:
+    for passed in range(attempts + 1):
+        tries = [True] * passed + [False] * (attempts - passed)
+        for k in range(1, attempts + 1):
+            choices = list(itertools.combinations(tries, k))
+            assert any_of(attempts, passed, k) == pytest.approx(fmean(map(any, choices)))
+            assert all_of(attempts, passed, k) == pytest.approx(fmean(map(all, choices)))
+    with pytest.raises(ValueError, match="attempts"):
+        any_of(attempts, 0, attempts + 1)

@@ -1,4 +1,4 @@
-"""The statistics of a comparison: the mean of paired differences with a t interval.
+"""The statistics of a comparison: paired differences with a t interval, and pass rates.
 
 The quantile of Student's t inverts its distribution function, which is a regularised incomplete
 beta function: NIST Digital Library of Mathematical Functions, 8.17(ii) for the relation and
@@ -7,37 +7,70 @@ beta function: NIST Digital Library of Mathematical Functions, 8.17(ii) for the 
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
-from specs.base import Contract
+from specs.comparison import Interval
 
 _TINY = 1e-300
 _STEPS = 10_000
 
 
-class Interval(Contract):
-    """An estimate with its confidence interval; no bounds for fewer than two units."""
+def paired_interval(
+    differences: Sequence[float],
+    confidence: float = 0.95,
+    *,
+    clusters: Sequence[str] | None = None,
+) -> Interval | None:
+    """Mean of the differences and its t interval; None without a difference.
 
-    estimate: float
-    low: float | None
-    high: float | None
-    n: int
-    """Units, that is tasks."""
-
-
-def paired_interval(differences: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Mean of the differences and its t interval; None without a difference."""
+    With `clusters`, one label per difference, units of one cluster may depend on each other:
+    the squared standard error is C/(C-1) · Σ_c (Σ_{i∈c} (d_i - d̄))² / n², with C-1 degrees of
+    freedom (Liang & Zeger 1986; for evaluations: Miller 2024, arXiv:2411.00640, section 2.2). With
+    a cluster for each unit it is the ordinary paired t interval.
+    """
     if not differences:
         return None
-    estimate = fmean(differences)
-    if len(differences) < 2:
-        return Interval(estimate=estimate, low=None, high=None, n=1)
-    half = t_quantile((1 + confidence) / 2, len(differences) - 1) * (
-        stdev(differences) / math.sqrt(len(differences))
-    )
+    labels = [str(index) for index in range(len(differences))] if clusters is None else clusters
+    estimate, n = fmean(differences), len(differences)
+    sums: dict[str, list[float]] = {}
+    for label, value in zip(labels, differences, strict=True):
+        sums.setdefault(label, []).append(value - estimate)
+    count = len(sums)
+    if count < 2:
+        return Interval(estimate=estimate, low=None, high=None, n=n, clusters=count)
+    squares = math.fsum(math.fsum(values) ** 2 for values in sums.values())
+    error = math.sqrt(count / (count - 1) * squares) / n
+    half = t_quantile((1 + confidence) / 2, count - 1) * error
     return Interval(
-        estimate=estimate, low=estimate - half, high=estimate + half, n=len(differences)
+        estimate=estimate, low=estimate - half, high=estimate + half, n=n, clusters=count
     )
+
+
+def any_of(attempts: int, passed: int, k: int) -> float:
+    """pass@k of one task: the chance that k attempts drawn without replacement hold a passing
+    one, 1 - C(n-c, k) / C(n, k); unbiased (Chen et al. 2021, arXiv:2107.03374).
+
+    Raises:
+        ValueError: fewer than k attempts.
+    """
+    _check_attempts(attempts, passed, k)
+    return 1 - math.comb(attempts - passed, k) / math.comb(attempts, k)
+
+
+def all_of(attempts: int, passed: int, k: int) -> float:
+    """pass^k of one task: the chance that k attempts drawn without replacement all pass,
+    C(c, k) / C(n, k); unbiased (Yao et al. 2024, arXiv:2406.12045).
+
+    Raises:
+        ValueError: fewer than k attempts.
+    """
+    _check_attempts(attempts, passed, k)
+    return math.comb(passed, k) / math.comb(attempts, k)
+
+
+def _check_attempts(attempts: int, passed: int, k: int) -> None:
+    if not 0 <= passed <= attempts or not 1 <= k <= attempts:
+        raise ValueError("need 0 <= passed <= attempts and 1 <= k <= attempts")
 
 
 def t_quantile(probability: float, degrees: float) -> float:
