@@ -383,7 +383,7 @@ async def _events(reads: ReadClient, run: str) -> list[Event]:
 _OPENS: Mapping[EventType, tuple[Literal["sampling", "training"], str, str]] = {
     EventType.GROUP_OPENED: ("sampling", "group", "group"),
     EventType.TRIAL_OPENED: ("sampling", "trial", "trial"),
-    EventType.UPDATE_PREPARED: ("training", "update", "forward and backward"),
+    EventType.UPDATE_CONTRIBUTED: ("training", "group", "forward and backward"),
     EventType.UPDATE_UNRESOLVED: ("training", "update", "step and save"),
 }
 """Events that begin something: lane, the key that names it, and what it is called."""
@@ -392,11 +392,12 @@ _ENDS: Mapping[EventType, tuple[str, ...]] = {
     EventType.GROUP_SETTLED: ("group",),
     EventType.TRIAL_SETTLED: ("trial",),
     EventType.TRIAL_ABANDONED: ("trial",),
-    EventType.UPDATE_UNRESOLVED: ("forward and backward",),
+    EventType.UPDATE_ACCUMULATED: ("forward and backward",),
     EventType.UPDATE_ACKNOWLEDGED: ("step and save",),
     EventType.UPDATE_FAILED: ("forward and backward", "step and save"),
     EventType.UPDATE_VOID: ("forward and backward", "step and save"),
 }
+"""What an event ends: bars of these kinds that bear one of its names."""
 
 _MARKED = (
     EventType.RUN_CLAIMED,
@@ -420,24 +421,27 @@ def bars(events: Sequence[Event], run: Run) -> list[Bar]:
     done: list[Bar] = []
     for event in events:
         at = (datetime.fromisoformat(event.at) - zero).total_seconds()
-        names = [str(event.data[key]) for key in _NAMES if key in event.data]
+        names = [str(event.data[key]) for key in _NAMES if event.data.get(key) is not None]
+        if event.type in _VOIDS:  # gradients that were under way died with their trainer
+            names += [name for kind, name in begun if kind == "forward and backward"]
         places = [(kind, name) for kind in _ENDS.get(event.type, ()) for name in names]
         ended = [begun.pop(place) for place in places if place in begun]
         done += [bar.model_copy(update={"end": at}) for bar in ended]
         if event.type in _OPENS:
             bar = _begin(event, at)
-            begun[bar.kind, str(event.data.get(_OPENS[event.type][1]))] = bar
+            begun[bar.kind, _opened(event)] = bar
         if event.type in _MARKED:
             done.append(_mark(event, at, names))
     return sorted([*done, *begun.values()], key=lambda bar: bar.start)
 
 
 _NAMES = ("trial", "group", "update")
+_VOIDS = (EventType.UPDATE_FAILED, EventType.UPDATE_VOID)
 
 
 def _begin(event: Event, at: float) -> Bar:
-    lane, key, kind = _OPENS[event.type]
-    name = str(event.data.get(key))
+    lane, _, kind = _OPENS[event.type]
+    name = _opened(event)
     return Bar(
         lane=lane,
         name=str(event.data.get("task") or name),
@@ -447,6 +451,11 @@ def _begin(event: Event, at: float) -> Bar:
         end=None,
         trial=name if kind == "trial" else None,
     )
+
+
+def _opened(event: Event) -> str:
+    """The name of what begins; an update without groups does so as a whole."""
+    return str(event.data.get(_OPENS[event.type][1]) or event.data.get("update"))
 
 
 def _mark(event: Event, at: float, names: Sequence[str]) -> Bar:

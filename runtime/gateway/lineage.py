@@ -7,7 +7,7 @@ is looked up here, page by page.
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from runtime.gateway import lookup, paging, views
+from runtime.gateway import lookup, paging, records, views
 from runtime.storage.tables import checkpoints, groups, runs, samplers, updates
 from specs.ids import Prefix
 from specs.operator_api import RecordedGroup, RecordedGroupPage, RunPage
@@ -17,8 +17,9 @@ from specs.sources import RunSource
 
 
 def update(connection: Connection, org: str, text: str) -> Update:
-    """One update, whichever run it is of."""
-    return views.update(lookup.by_short_id(connection, updates, org, text, Prefix.UPDATE))
+    """One update with what it was made of, whichever run it is of."""
+    row = lookup.by_short_id(connection, updates, org, text, Prefix.UPDATE)
+    return views.update(row, records.contributions_of(connection, [row.id]).get(row.id, ()))
 
 
 def runs_of_checkpoint(

@@ -78,7 +78,7 @@ def update_page(connection: Connection, run: str, cursor: str | None, limit: int
     query = sa.select(updates).where(updates.c.run_id == run)
     key = (updates.c.batch, updates.c.id)
     items, following = paging.page(connection, query, key, cursor, limit, views.update)
-    made_of = _contributions(connection, [item.id for item in items])
+    made_of = contributions_of(connection, [item.id for item in items])
     return UpdatePage(
         items=[
             item.model_copy(update={"contributions": tuple(made_of.get(item.id, ()))})
@@ -88,7 +88,7 @@ def update_page(connection: Connection, run: str, cursor: str | None, limit: int
     )
 
 
-def _contributions(
+def contributions_of(
     connection: Connection, updates_wanted: Sequence[str]
 ) -> dict[str, list[Contribution]]:
     """What each of the updates was made of, in the order of submission."""

@@ -86,7 +86,7 @@ async def _report(running: Live, context: Context, run: str, folder: Path) -> No
         assert exact["new_from"] == root["prompt_tokens"] + root["output_tokens"]
         assert (exact["prompt"], len(exact["output"])) == (["9"], 4)  # no tokenizer: ids
     spent = [bar for bar in data["bars"] if bar["kind"] == "forward and backward"]
-    assert [bar["batch"] for bar in spent] == [0, 1]
+    assert [bar["batch"] for bar in spent] == [0, 0, 1, 1]  # one of each learnable group
     assert all(bar["end"] >= bar["start"] for bar in data["bars"])
     with pytest.raises(InvalidInput, match="cannot be written"):
         await report_run(context, Report(run=run, out=str(folder / "absent" / "r.html")))
