@@ -8,7 +8,7 @@ holds belongs to a command that was killed. The next one ends its session (invar
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runtime.exclusive import acquire
@@ -45,7 +45,10 @@ def attended(home: Home, session: str) -> Generator[Path]:
 
 
 def unattended(home: Home) -> Generator[str]:
-    """Sessions whose command is gone; each is to be ended before the next is asked for."""
+    """Sessions whose command is gone; each is to be ended before the next is asked for.
+
+    The folder of one that never came to anything goes with it.
+    """
     for path in sorted(home.sessions.glob("*.lock")):
         lock = acquire(path, 0)
         if lock is None:
@@ -53,6 +56,8 @@ def unattended(home: Home) -> Generator[str]:
         with lock:
             yield path.stem
             path.unlink(missing_ok=True)
+            with suppress(OSError):  # it holds something
+                path.with_suffix("").rmdir()
 
 
 def _lock_of(home: Home, session: str) -> Path:

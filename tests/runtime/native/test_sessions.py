@@ -44,8 +44,10 @@ def test_a_session_that_ended_is_forgotten_and_one_that_may_not_have_is_not(
     home, ended, failed = Home.at(tmp_path), new_id(Prefix.SESSION), new_id(Prefix.SESSION)
     with attended(home, ended) as folder:
         assert (folder.stat().st_mode & 0o777) == 0o700
+        (folder / "harness.log").touch()
     with pytest.raises(ZeroDivisionError), attended(home, failed):
         raise ZeroDivisionError
     assert list(unattended(home)) == [failed]
+    assert [path.name for path in home.sessions.iterdir()] == [ended]
     with pytest.raises(Conflict), attended(home, ended):
         pass
