@@ -208,7 +208,7 @@ async def delete(context: Context, request: Delete) -> Checkpoint:
     """Delete a checkpoint's weights and trainer state, or with `--state-only` the state alone.
 
     Refused (`checkpoint_in_use`) while runs, profiles, sessions or recorded calls refer to it. The
-    record stays, since lineage passes through it. The space is free after the next `up`.
+    record stays, since lineage passes through it. The space is free after the stack's next start.
     """
     async with context.gateway() as gateway:
         return await gateway.delete_checkpoint(request.checkpoint, state_only=request.state_only)

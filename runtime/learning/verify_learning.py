@@ -6,18 +6,21 @@ import numpy as np
 
 from runtime.compute.protocol import Compute, Loss, SamplerSpec
 from runtime.learning.evidence import EvidenceReader
+from runtime.learning.files import corpus_of, packed_row
 from runtime.learning.findings import Finding
 from runtime.learning.order import batch_tasks
 from runtime.learning.policy import bring_adapter, learning_plan
 from runtime.learning.settlement import judge, settle
 from runtime.learning.snapshot import RunReads, Snapshot
 from runtime.learning.supervised import batch_work, example_batches, select
+from runtime.learning.validation import score
+from runtime.learning.verify_evidence import TOLERANCE
 from runtime.learning.work import KnownWork, pieces
 from specs import canonical
 from specs.errors import InvalidInput, NotFound, PracticumError
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan
 from specs.records import Checkpoint, Contribution, Trial, Update, UpdateState
-from specs.sources import FileSource
+from specs.sources import FileSource, Validation
 
 PROBE_TOKENS = (1, 2, 3, 4)
 """What a checkpoint's adapter is tried on."""
@@ -92,7 +95,39 @@ async def _check_supervised(
     for number, examples in enumerate(example_batches(selection.examples, plan)):
         work = batch_work(number, examples, selection.census, final=False)
         await _check_contributions(contributions, snapshot, work, evidence)
-    return [contributions]
+    return [contributions, await _check_validation(reads, snapshot, compute, plan.validation)]
+
+
+async def _check_validation(
+    reads: RunReads, snapshot: Snapshot, compute: Compute | None, validation: Validation | None
+) -> Finding:
+    """The last score is taken again; those before it took the same way."""
+    finding = Finding(
+        "updates.validation", None, "the last validation loss follows from its file and weights"
+    )
+    scored = [update for update in snapshot.updates if "validation_loss" in update.metrics]
+    if validation is None or not scored:
+        finding.expect(not scored, "a validation loss is recorded, and the plan asks for none")
+        return finding
+    last = max(scored, key=lambda update: update.batch)
+    gone = {item.update for item in snapshot.checkpoints if item.deleted_at is not None}
+    if compute is None or last.id in gone:
+        finding.skipped = "compute was not asked" if compute is None else "its weights are deleted"
+        return finding
+    assert last.sampler_after is not None  # acknowledged
+    sampler = snapshot.samplers[last.sampler_after]
+    await bring_adapter(compute, reads, sampler)
+    corpus = await corpus_of(compute, reads, validation, snapshot.run.spec.sampler)
+    sequences = [packed_row(example) for example in corpus.examples]
+    found = await score(compute, SamplerSpec(sampler.base_model, sampler.adapter), sequences)
+    recorded = last.metrics["validation_loss"]
+    finding.expect(
+        abs(found.loss - recorded) <= TOLERANCE,
+        f"validation loss of {last.id}: recorded {recorded}, derived {found.loss}",
+    )
+    tokens = last.metrics.get("validation_tokens")
+    finding.equal(f"validated tokens of {last.id}", tokens, float(found.tokens))
+    return finding
 
 
 def _contribution_check() -> Finding:

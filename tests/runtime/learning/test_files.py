@@ -2,6 +2,7 @@
 
 import json
 from array import array
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from runtime.client import WorkerClient
 from runtime.compute.protocol import SamplerSpec
 from runtime.formats.examples import Example, Span
 from runtime.learning.files import corpus_of, packed_row
+from runtime.learning.snapshot import take_snapshot
 from runtime.learning.validation import due_batches
-from runtime.learning.verify import verify_run
+from runtime.learning.verify import verify_run, verify_snapshot
 from specs import canonical
 from specs.chat import File, RowOrigin
 from specs.errors import ErrorCode, InvalidInput
@@ -119,6 +121,35 @@ async def test_a_run_learns_the_rows_of_a_file_and_its_records_say_which(running
     assert failures(report) == {}
     checks = {check.id: check for check in report.checks}
     assert checks["updates.contributions"].checked > 10
+    assert checks["updates.validation"].checked == 2
+
+
+async def test_verify_finds_a_contribution_or_a_score_that_was_changed(running: Live) -> None:
+    await upload(running)
+    run = await running.start({**PLAN, "epochs": 1})
+    await running.work(run)
+    snapshot = await take_snapshot(running.stack.operator, run)
+    last = snapshot.updates[-1]
+    row = last.contributions[0].row
+    assert row is not None
+    forged = [
+        last.model_copy(update={"metrics": {**last.metrics, "validation_loss": 0.5}}),
+        last.model_copy(
+            update={
+                "contributions": (
+                    last.contributions[0].model_copy(
+                        update={"row": row.model_copy(update={"line": row.line + 1})}
+                    ),
+                )
+            }
+        ),
+    ]
+    found: list[set[str]] = []
+    for update in forged:
+        changed = replace(snapshot, updates=(*snapshot.updates[:-1], update))
+        report = await verify_snapshot(changed, running.stack.operator, running.compute)
+        found.append(set(failures(report)))
+    assert found == [{"updates.validation"}, {"updates.contributions"}]
 
 
 async def test_validation_is_scored_by_examples_processed_and_never_trained(running: Live) -> None:
