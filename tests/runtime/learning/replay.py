@@ -45,7 +45,7 @@ from specs.worker_api import (
 )
 from tests.runtime.learning.support import AT, seal_of
 
-LEASE_SEC = 60.0
+LEASE_SEC = 900.0
 
 
 class Death(Contract):
