@@ -4,6 +4,7 @@ The recorded tokenizer and renderer must be those that we would use: another one
 other tokens into the evidence than the sampler's record says.
 """
 
+import gc
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -92,5 +93,6 @@ class Voices:
                 next=f"practicum model pull {info.name}",
             )
         codec = await anyio.to_thread.run_sync(load_codec, data)
+        gc.freeze()  # what was loaded stays; a collection would walk through it, and all wait
         self._codecs[info.tokenizer_digest] = codec
         return codec

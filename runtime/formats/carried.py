@@ -5,7 +5,9 @@ they name package, version and tokenizer, so their digest identifies it as well.
 """
 
 import json
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import metadata
 from typing import Any, cast
@@ -17,6 +19,12 @@ from specs.errors import ErrorCode, ErrorObject, Unavailable
 
 SCHEMA = "practicum.tokenizer/v1"
 PACKAGE, VERSION = "tml-renderers", "0.2.1"
+
+PART = 8192
+"""Characters that are given to a tokenizer at once; it works on them for some milliseconds."""
+_PAUSE_SEC = 50e-6
+_BETWEEN_WORDS = re.compile("[A-Za-z](?= [A-Za-z])")
+"""Every tokenizer here begins a word with the space before it, and looks no further ahead."""
 
 
 def carried_tokenizer(name: str) -> bytes:
@@ -40,7 +48,12 @@ def load_codec(data: bytes) -> Codec:
 
 
 class CarriedCodec(Codec):
-    """A tokenizer of `tml-renderers`."""
+    """A tokenizer of `tml-renderers`.
+
+    It does not release the interpreter while it works, so a long text is given to it in parts
+    that end between words, where its tokens end anyway; other threads, an event loop above
+    all, go on in between.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -48,7 +61,13 @@ class CarriedCodec(Codec):
         super().__init__({tokenizer.decode([number]): number for number in numbers})
 
     def encode_text(self, text: str) -> list[int]:
-        return self._tokenizer.encode_ordinary(text)
+        if len(text) <= PART:
+            return self._tokenizer.encode_ordinary(text)
+        ids: list[int] = []
+        for part in parts(text, PART):
+            ids += self._tokenizer.encode_ordinary(part)
+            time.sleep(_PAUSE_SEC)
+        return ids
 
     def bytes_of(self, ids: Sequence[int]) -> bytes:
         try:
@@ -57,6 +76,15 @@ class CarriedCodec(Codec):
             if len(ids) == 1:
                 return UNKNOWN
             return b"".join(self.bytes_of([number]) for number in ids)
+
+
+def parts(text: str, size: int) -> Iterator[str]:
+    """The text in parts of at least `size` characters, as soon as there is a place to cut."""
+    start = 0
+    while match := _BETWEEN_WORDS.search(text, start + size):
+        yield text[start : match.end()]
+        start = match.end()
+    yield text[start:]
 
 
 @cache

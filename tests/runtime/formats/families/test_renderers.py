@@ -4,8 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tml_renderers import renderers
 
+from runtime.formats.carried import parts
 from runtime.formats.conversation import (
     Conversation,
     Message,
@@ -207,3 +210,18 @@ def test_a_prompt_has_the_tokens_of_the_maintained_renderer(case: Case, name: st
     ours, theirs = list(codec.encode(family.prompt(conversation))), rendered(case, conversation)
     assert marked(codec, ours) == marked(codec, theirs)
     assert ours == theirs
+
+
+WORDS = "the Foo x 's 'S don't camelCase PATH 1 12345 世界 é e\u0301 \u0301 . / _ - 👋🏽 ü"
+SPACES = (" ", "  ", "\n", "\n\n", "\t", "\r\n")
+texts = st.lists(st.sampled_from((*WORDS.split(" "), *SPACES)), max_size=60).map("".join)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.family)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(texts, st.integers(1, 20))
+def test_a_text_in_parts_has_the_tokens_of_the_whole(case: Case, text: str, size: int) -> None:
+    codec = adapter(case.family, case.tokenizer)[1]
+    cut = list(parts(text, size))
+    assert "".join(cut) == text
+    assert [one for part in cut for one in codec.encode_text(part)] == codec.encode_text(text)
