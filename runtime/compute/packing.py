@@ -1,17 +1,21 @@
 """Packing training sequences without padding, with shared prefixes computed once.
 
-Sequences of one group of trials begin with the same prompt. A pack lays such a prefix down
-once and lets the sequences branch off it; attention of a branch sees the prefix and itself.
-The hidden states are those that each sequence would get alone, and the gradient of the
-prefix is the sum over its branches, so the numbers are the same and the work is less.
+Sequences of one group of trials begin alike: with the system prompt and tools, with the task,
+with the turns before a compaction. A pack is a *prefix tree*: what several sequences begin with
+lies in it once and they branch off it; attention of a branch sees what lies on its way to the
+root, and itself. The hidden states are those that each sequence would get alone, and the
+gradient of a prefix is the sum over its branches, so the numbers are the same and the work is
+less.
 
 A pack holds at most `budget` tokens, which bounds the memory of the backward pass. Sequences
-that are longer by themselves still share a prefix: what branches off it is then within `budget`,
-so a pack is at most one prefix larger.
+that are longer by themselves still share what they begin with: what branches off it may then be
+as large as it is, or as `budget`, so that a group of attempts is one pass as long as the prompt
+is most of it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +33,11 @@ type Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Tokens `[start, end)` of a pack, seen after those of `prefix` (another segment)."""
+    """Tokens `[start, end)` of a pack, seen after those of `before`: segments, from the root."""
 
     start: int
     end: int
-    prefix: int | None
+    before: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,50 +53,74 @@ class Pack:
     """For each member, the row of each of its tokens."""
 
 
-@dataclass(slots=True)
-class _Group:
-    members: list[int]
-    shared: int
-    total: int
-    """Sum of the members' lengths."""
-
-    @property
-    def cost(self) -> int:
-        return self.total - self.shared * (len(self.members) - 1)
-
-
 def pack(sequences: Sequence[IntArray], budget: int) -> list[Pack]:
     """Pack sequences (none empty); every sequence is in exactly one pack."""
     packs: list[Pack] = []
-    pending: list[_Group] = []
-    used = 0
-    for group in _groups(sequences, budget):
-        if pending and used + group.cost > budget:
-            packs.append(_lay_out(sequences, pending))
-            pending, used = [], 0
-        pending.append(group)
-        used += group.cost
-    if pending:
-        packs.append(_lay_out(sequences, pending))
+    run = _Run()
+    order = sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i4").tobytes())
+    for index in order:
+        longer = run.joined(index, sequences)
+        if run.members and not longer.fits(budget):
+            packs.append(_lay_out(sequences, run))
+            longer = _Run().joined(index, sequences)
+        run = longer
+    if run.members:
+        packs.append(_lay_out(sequences, run))
     return packs
 
 
-def _groups(sequences: Sequence[IntArray], budget: int) -> list[_Group]:
-    """Neighbours in lexicographic order join while that saves work and the budget holds."""
-    order = sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i4").tobytes())
-    groups: list[_Group] = []
-    for index in order:
-        length = len(sequences[index])
-        if groups:
-            last = groups[-1]
-            shared = min(last.shared, common(sequences[last.members[-1]], sequences[index]))
-            joined = _Group([*last.members, index], shared, last.total + length)
-            limit = budget if last.cost <= budget and length <= budget else shared + budget
-            if shared >= MIN_SHARED and joined.cost <= min(last.cost + length, limit):
-                groups[-1] = joined
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """Tokens `[start, end)` of the members `[first, last)`, after those of node `parent`."""
+
+    first: int
+    last: int
+    start: int
+    end: int
+    parent: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbours in lexicographic order that are to be one pack."""
+
+    members: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()
+    shared: tuple[int, ...] = ()
+    """How much each member has in common with the one before it; the first, nothing."""
+
+    def joined(self, index: int, sequences: Sequence[IntArray]) -> "_Run":
+        """The run with one sequence more."""
+        sequence = sequences[index]
+        shared = common(sequences[self.members[-1]], sequence) if self.members else 0
+        return _Run((*self.members, index), (*self.lengths, len(sequence)), (*self.shared, shared))
+
+    def fits(self, budget: int) -> bool:
+        """Whether it may be one pack."""
+        size = sum(node.end - node.start for node in self.tree())
+        if max(self.lengths) <= budget:
+            return size <= budget
+        prefix = min(self.shared[1:], default=0)
+        return prefix >= MIN_SHARED and size - prefix <= max(budget, prefix)
+
+    def tree(self) -> list[_Node]:
+        """The prefix tree, parents before their children."""
+        nodes: list[_Node] = []
+        left: list[tuple[int, int, int, int | None]] = [(0, len(self.members), 0, None)]
+        while left:
+            first, last, start, parent = left.pop()
+            if last - first == 1:
+                if self.lengths[first] > start:
+                    nodes.append(_Node(first, last, start, self.lengths[first], parent))
                 continue
-        groups.append(_Group([index], length, length))
-    return groups
+            end = min(self.shared[first + 1 : last])
+            if end - start >= MIN_SHARED:
+                nodes.append(_Node(first, last, start, end, parent))
+                start, parent = end, len(nodes) - 1
+            inner = (index for index in range(first + 1, last) if self.shared[index] == end)
+            bounds = [first, *inner, last]
+            left += [(*pair, start, parent) for pair in pairwise(bounds)]
+        return nodes
 
 
 def common(left: IntArray, right: IntArray) -> int:
@@ -102,37 +130,28 @@ def common(left: IntArray, right: IntArray) -> int:
     return int(different[0]) if len(different) else n
 
 
-def _lay_out(sequences: Sequence[IntArray], groups: list[_Group]) -> Pack:
+def _lay_out(sequences: Sequence[IntArray], run: _Run) -> Pack:
     tokens: list[IntArray] = []
     positions: list[Rows] = []
     segments: list[Segment] = []
-    members: list[int] = []
-    rows: list[Rows] = []
+    rows: list[list[Rows]] = [[] for _ in run.members]
     at = 0
-
-    def put(part: IntArray, first: int, prefix: int | None) -> Rows:
-        nonlocal at
-        tokens.append(part)
-        positions.append(np.arange(first, first + len(part)))
-        segments.append(Segment(at, at + len(part), prefix))
-        at += len(part)
-        return np.arange(at - len(part), at)
-
-    for group in groups:
-        prefix = len(segments)
-        shared = group.shared
-        before = put(sequences[group.members[0]][:shared], 0, None)
-        for member in group.members:
-            branch = sequences[member][shared:]
-            own = put(branch, shared, prefix) if len(branch) else before[:0]
-            members.append(member)
-            rows.append(np.concatenate((before, own)))
+    for node in run.tree():
+        parent = node.parent
+        before = () if parent is None else (*segments[parent].before, parent)
+        end = at + node.end - node.start
+        tokens.append(sequences[run.members[node.first]][node.start : node.end])
+        positions.append(np.arange(node.start, node.end))
+        segments.append(Segment(at, end, before))
+        for member in range(node.first, node.last):
+            rows[member].append(np.arange(at, end))
+        at = end
     return Pack(
         tokens=torch.from_numpy(np.concatenate(tokens).astype(np.int64)),
         positions=torch.from_numpy(np.concatenate(positions)),
         segments=tuple(segments),
-        members=tuple(members),
-        rows=tuple(rows),
+        members=run.members,
+        rows=tuple(np.concatenate(parts) for parts in rows),
     )
 
 
@@ -142,13 +161,16 @@ class PackAttention:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = segments
         self._sizes = [segment.end - segment.start for segment in segments]
-        self._masks = [self._mask(segment) for segment in segments]
+        self._seen = [sum(self._sizes[one] for one in segment.before) for segment in segments]
+        longest: dict[int, int] = {}
+        for seen, own in zip(self._seen, self._sizes, strict=True):
+            longest[seen] = max(own, longest.get(seen, 0))
+        self._masks = {seen: causal_mask(own, seen + own) for seen, own in longest.items() if seen}
 
-    def _mask(self, segment: Segment) -> torch.Tensor | None:
-        if segment.prefix is None:
-            return None
-        own = segment.end - segment.start
-        return causal_mask(own, self._sizes[segment.prefix] + own)
+    def _mask(self, index: int) -> torch.Tensor | None:
+        """The mask of a segment: a corner of that of the longest one that sees as much."""
+        seen, own = self._seen[index], self._sizes[index]
+        return self._masks[seen][:own, : seen + own] if seen else None
 
     def __call__(
         self, _layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -157,11 +179,13 @@ class PackAttention:
             [part.transpose(0, 1)[None] for part in split(x, self._sizes)] for x in (q, k, v)
         )
         parts: list[torch.Tensor] = []
-        for index, (segment, mask) in enumerate(zip(self._segments, self._masks, strict=True)):
-            key, value = ks[index], vs[index]
-            if segment.prefix is not None:
-                key = torch.cat((ks[segment.prefix], key), dim=2)
-                value = torch.cat((vs[segment.prefix], value), dim=2)
+        for index, segment in enumerate(self._segments):
+            mask = self._mask(index)
+            seen = (*segment.before, index)
+            key, value = (
+                torch.cat([x[one] for one in seen], dim=2) if segment.before else x[index]
+                for x in (ks, vs)
+            )
             part = F.scaled_dot_product_attention(
                 qs[index], key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=True
             )

@@ -46,7 +46,7 @@ def test_every_sequence_is_packed_once_and_found_at_its_rows(
     assert sorted(i for packed in packs for i in packed.members) == list(range(len(arrays)))
     for packed in packs:
         longest = max(len(sequences[index]) for index in packed.members)
-        assert len(packed.tokens) <= budget + (longest if longest > budget else 0)
+        assert len(packed.tokens) <= (budget if longest <= budget else 2 * longest)
         for index, rows in zip(packed.members, packed.rows, strict=True):
             assert packed.tokens[rows].tolist() == sequences[index]
             assert packed.positions[rows].tolist() == list(range(len(sequences[index])))
@@ -66,10 +66,27 @@ def test_a_prompt_that_exceeds_the_budget_is_computed_once_too() -> None:
     assert len(packed.tokens) == 900 + 8 * 50
 
 
+def test_what_some_of_a_group_share_further_on_is_computed_once_too() -> None:
+    """Attempts that go on from one compaction, among attempts of the same task."""
+    opening, compacted = prompt(300), prompt(200, seed=50)
+    sequences = [np.concatenate((opening, prompt(40, seed=n))) for n in range(1, 5)]
+    sequences += [np.concatenate((opening, compacted, prompt(40, seed=n))) for n in range(5, 9)]
+    (packed,) = pack(sequences, 1024)
+    assert len(packed.tokens) == 300 + 200 + 8 * 40
+
+
+def test_long_prompts_bring_as_many_tokens_of_their_branches_along_as_they_have() -> None:
+    common = prompt(900)
+    sequences = [np.concatenate((common, prompt(112, seed=n))) for n in range(1, 9)]
+    (packed,) = pack(sequences, 512)
+    assert len(packed.tokens) == 900 + 8 * 112
+
+
 def test_in_double_precision_a_pack_has_the_gradient_of_its_sequences_to_rounding() -> None:
     """Masks and positions of a branch are right: nothing but rounding may differ."""
-    common = prompt(120)
-    sequences = [np.concatenate((common, prompt(20, seed=n))) for n in range(1, 9)]
+    common, further = prompt(120), prompt(30, seed=20)
+    sequences = [np.concatenate((common, prompt(20, seed=n))) for n in range(1, 7)]
+    sequences += [np.concatenate((common, further, prompt(n, seed=n))) for n in (9, 17)]
     torch.set_default_dtype(torch.float64)
     try:
         model = double(Llama(models.model_path(TINY)))
