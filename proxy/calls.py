@@ -11,20 +11,20 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import anyio.to_thread
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
-from proxy.chains import scene_of
+from proxy.chains import Chains, scene_of
 from proxy.context import sample_context
 from proxy.dialects.base import Dialect, Request, Scored
 from proxy.live import Life
 from proxy.models import Voice, Voices
+from proxy.pool import Pool
 from proxy.prompts import render, startable
 from proxy.registry import Registry
 from proxy.sampling import Spent, decide
 from proxy.trials import Call, CallKey, Trial, now
-from proxy.turns import Match, Party, Turn
+from proxy.turns import Match, Party, Scene, Turn
 from runtime.formats.codec import Codec
 from runtime.formats.conversation import Conversation, Text, ToolResult
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
@@ -33,8 +33,6 @@ from specs.ids import Prefix, new_id
 from specs.interaction import Intent, Refusal, Superseded
 from specs.worker_api import TrialClaims
 
-_LARGE = 8192
-"""Characters or bytes beyond which work leaves the event loop."""
 _MAX_REFUSED_BODY = 65536
 _COMPRESSION = 1
 
@@ -59,6 +57,14 @@ class Joined:
         return [Scored(self.codec.token(number), value) for number, value in tokens]
 
 
+@dataclass(frozen=True, slots=True)
+class _Sought:
+    """What is looked for in the history."""
+
+    scene: Scene
+    marks: list[bytes]
+
+
 class Calls:
     """Admits model calls and keeps account of who waits for them.
 
@@ -74,6 +80,7 @@ class Calls:
         self._voices = voices
         self._life = life
         self._tasks = tasks
+        self._pool = Pool()
 
     async def ask(
         self, dialect: Dialect, claims: TrialClaims, party: Party, body: bytes, *, retry: bool
@@ -89,32 +96,33 @@ class Calls:
         """
         trial = await self._registry.trial(claims)
         try:
-            request = dialect.read(body)
-            _check_prefill(request.conversation)
+            request = await self._pool.run(len(body), dialect.read, body)
+            sought = await self._sought(trial, request.conversation, claims, len(body))
             voice = await self._voices.load(claims.sampler)
             async with trial.lock:
                 self._registry.check_open(trial)
                 call = _known(trial, (party, request.digest), retry=retry, stream=request.stream)
                 if call is None:
-                    call = await self._begin(dialect, trial, claims, party, request, body, voice)
+                    call = await self._begin(
+                        dialect, trial, claims, party, request, sought, body, voice
+                    )
                 call.waiters += 1
                 codec = voice.codec if request.logprobs else None
                 return Joined(trial, call, request.stream, request.requested, codec)
         except PracticumError as error:
             if error.problem.status < 500 and not trial.sealing:
-                await _refuse(trial, body, error)
+                await self._refuse(trial, body, error)
             raise
 
     async def count(self, dialect: Dialect, claims: TrialClaims, party: Party, body: bytes) -> int:
         """How many tokens the prompt of a request would have."""
         trial = await self._registry.trial(claims)
-        conversation = dialect.read_count(body)
-        _check_prefill(conversation)
+        conversation = await self._pool.run(len(body), dialect.read_count, body)
+        sought = await self._sought(trial, conversation, claims, len(body))
         voice = await self._voices.load(claims.sampler)
         conversation, _ = startable(voice, conversation)
-        scene = scene_of(conversation, claims.sampler)
-        match = trial.chains.match(conversation, scene, party, voice.stops)
-        rest = await _encode(voice, conversation, match, len(body))
+        match = trial.chains.match(conversation, sought.scene, party, voice.stops, sought.marks)
+        rest = await self._encode(voice, conversation, match, len(body))
         return len(rest) + (len(match.base.tokens()) if match.base else 0)
 
     async def _begin(
@@ -124,14 +132,14 @@ class Calls:
         claims: TrialClaims,
         party: Party,
         request: Request,
+        sought: _Sought,
         body: bytes,
         voice: Voice,
     ) -> Call:
         """Render, decide and submit the intent; the call's own task takes over from there."""
         conversation, vain = startable(voice, request.conversation)
-        scene = scene_of(conversation, claims.sampler)
-        match = trial.chains.match(conversation, scene, party, voice.stops)
-        rest = await _encode(voice, conversation, match, len(body))
+        match = trial.chains.match(conversation, sought.scene, party, voice.stops, sought.marks)
+        rest = await self._encode(voice, conversation, match, len(body))
         prompt = match.base.tokens() if match.base else array("i")
         prompt.extend(rest)
         sampling = decide(
@@ -142,7 +150,7 @@ class Calls:
             sequence=trial.sequence,
             spent=_spent(trial),
         )
-        packed = await _compress(body)
+        packed = await self._compress(body)
         unenforced = {f"unenforced:{name}" for name in vain}
         extends = match.base if match.branch is None else None
         intent = Intent(
@@ -169,7 +177,7 @@ class Calls:
             base=extends,
             suffix=rest if extends else prompt,
             output=array("i"),
-            scene=scene,
+            scene=sought.scene,
             party=party,
             start=conversation.start,
         )
@@ -178,6 +186,7 @@ class Calls:
             intent,
             turn,
             conversation.messages,
+            sought.marks,
             system=conversation.system,
             begun=voice.family.begun(conversation),
             streamed=request.stream,
@@ -200,6 +209,44 @@ class Calls:
             name=intent.interaction,
         )
         return call
+
+    async def _sought(
+        self, trial: Trial, conversation: Conversation, claims: TrialClaims, size: int
+    ) -> _Sought:
+        """What is looked for in the history; `size` is that of the request."""
+        _check_prefill(conversation)
+        return await self._pool.run(size, _looked_for, trial.chains, conversation, claims.sampler)
+
+    async def _encode(
+        self, voice: Voice, conversation: Conversation, match: Match, size: int
+    ) -> "array[int]":
+        """The new tokens of a prompt; `size` is that of the whole request."""
+        new = size if match.base is None else _text_from(conversation, match.start)
+        return await self._pool.run(new, render, voice, conversation, match)
+
+    async def _compress(self, body: bytes) -> bytes:
+        return await self._pool.run(len(body), zlib.compress, body, _COMPRESSION)
+
+    async def _refuse(self, trial: Trial, body: bytes, error: PracticumError) -> None:
+        """Put a refused call on the record, with its body unless that is large."""
+        packed = await self._compress(body) if len(body) <= _MAX_REFUSED_BODY else b""
+        problem = error.problem
+        limit = problem.object.pointer if problem.object and problem.object.pointer else ""
+        record = Refusal(
+            interaction=new_id(Prefix.INTERACTION),
+            trial=trial.key.trial,
+            sequence=trial.sequence,
+            at=now(),
+            code=limit.removeprefix("/limits/") if limit.startswith("/limits/") else problem.code,
+            detail=problem.detail[:2000],
+        )
+        ticket = trial.append(record, {"request": array("B", packed)} if packed else {})
+        trial.sequence += 1
+        await ticket.wait()
+
+
+def _looked_for(chains: Chains, conversation: Conversation, sampler: str) -> _Sought:
+    return _Sought(scene_of(conversation, sampler), chains.marks(conversation.messages))
 
 
 def _known(trial: Trial, key: CallKey, *, retry: bool, stream: bool) -> Call | None:
@@ -236,16 +283,6 @@ def _check_prefill(conversation: Conversation) -> None:
         )
 
 
-async def _encode(
-    voice: Voice, conversation: Conversation, match: Match, size: int
-) -> "array[int]":
-    """The new tokens of a prompt; `size` is that of the whole request."""
-    new = size if match.base is None else _text_from(conversation, match.start)
-    if new < _LARGE:
-        return render(voice, conversation, match)
-    return await anyio.to_thread.run_sync(render, voice, conversation, match)
-
-
 def _text_from(conversation: Conversation, start: int) -> int:
     """Characters of the messages from `start`."""
     return sum(
@@ -254,27 +291,3 @@ def _text_from(conversation: Conversation, start: int) -> int:
         for block in message.blocks
         if isinstance(block, Text | ToolResult)
     )
-
-
-async def _compress(body: bytes) -> bytes:
-    if len(body) < _LARGE:
-        return zlib.compress(body, _COMPRESSION)
-    return await anyio.to_thread.run_sync(zlib.compress, body, _COMPRESSION)
-
-
-async def _refuse(trial: Trial, body: bytes, error: PracticumError) -> None:
-    """Put a refused call on the record, with its body unless that is large."""
-    packed = await _compress(body) if len(body) <= _MAX_REFUSED_BODY else b""
-    problem = error.problem
-    limit = problem.object.pointer if problem.object and problem.object.pointer else ""
-    record = Refusal(
-        interaction=new_id(Prefix.INTERACTION),
-        trial=trial.key.trial,
-        sequence=trial.sequence,
-        at=now(),
-        code=limit.removeprefix("/limits/") if limit.startswith("/limits/") else problem.code,
-        detail=problem.detail[:2000],
-    )
-    ticket = trial.append(record, {"request": array("B", packed)} if packed else {})
-    trial.sequence += 1
-    await ticket.wait()

@@ -50,8 +50,17 @@ class Chains:
     _compactions: Compactions = field(default_factory=Compactions)
     _kept: Kept = field(default_factory=Kept)
 
-    def settle(self, turn: Turn, messages: Sequence[Message], content: Sequence[JsonValue]) -> None:
-        """Remember an answered turn; `messages` are its request's, `content` its answer."""
+    def settle(
+        self,
+        turn: Turn,
+        messages: Sequence[Message],
+        content: Sequence[JsonValue],
+        known: Sequence[bytes] | None = None,
+    ) -> None:
+        """Remember an answered turn; `messages` are its request's, `content` its answer.
+
+        `known` are the marks of the messages, where they have been made.
+        """
         for block in content:
             if isinstance(block, dict) and block.get("type") == "tool_use":
                 self.minted.add(cast(str, block["id"]))
@@ -66,7 +75,8 @@ class Chains:
             for index, message in enumerate(earlier[start:], start)
             if message.role == "assistant"
         )
-        marks = self.marks([*earlier, Message("assistant", said)])
+        before = self.marks(earlier) if known is None else known[: len(earlier)]
+        marks = [*before, *self.marks([Message("assistant", said)])]
         turn.after = _rolling(marks)[-1]
         self._turns.setdefault(turn.after, []).append(turn)
         self._kept.add(marks[-1], turn)
@@ -85,16 +95,22 @@ class Chains:
             turn.base.followers -= 1
 
     def match(
-        self, conversation: Conversation, scene: Scene, party: Party, ends: Container[int]
+        self,
+        conversation: Conversation,
+        scene: Scene,
+        party: Party,
+        ends: Container[int],
+        known: Sequence[bytes] | None = None,
     ) -> Match:
         """Find the longest answered history that the request continues.
 
         `ends` are the tokens that end a turn: a request that ends with an assistant turn
-        continues that turn's tokens only if they were cut before their end.
+        continues that turn's tokens only if they were cut before their end. `known` are the
+        marks of the conversation's messages, where they have been made.
         """
         messages = conversation.messages
         tools = {tool.name: tool for tool in conversation.tools}
-        marks = self.marks(messages)
+        marks = self.marks(messages) if known is None else known
         hashes = _rolling(marks)
         retried = self._retried(messages, scene, party)
         strangers: list[Turn] = []
@@ -123,7 +139,11 @@ class Chains:
         return self._kept.within(found, messages, marks, scene, party, tools)
 
     def marks(self, messages: Sequence[Message]) -> list[bytes]:
-        """What each message counts by in a history: an answer by its words and calls."""
+        """What each message counts by in a history: an answer by its words and calls.
+
+        Linear in all their text. It may run on a thread: it reads nothing but `minted`, and a
+        request that names an id was sent after that id was minted.
+        """
         return [hashlib.sha256(self._meaning(message)).digest() for message in messages]
 
     def _retried(self, messages: Sequence[Message], scene: Scene, party: Party) -> Turn | None:

@@ -62,6 +62,8 @@ class Call:
     intent: Intent
     turn: Turn
     messages: tuple[Message, ...]
+    marks: Sequence[bytes] | None = None
+    """Of `messages`, as `Chains.marks` has them."""
     system: tuple[str, ...] = ()
     begun: Sequence[Piece] | None = None
     """What of the answer its prompt has (see `Family.begun`)."""
@@ -146,9 +148,9 @@ class Trial:
         agent = turn.party.agent
         self.agents[agent] = self.agents.get(agent, 0) + 1
         self.output_tokens += len(turn.output)
-        self.chains.settle(turn, call.messages, answer.content)
+        self.chains.settle(turn, call.messages, answer.content, call.marks)
         call.result = Answered(answer, call.intent.prompt_tokens, len(turn.output))
-        call.messages = ()  # its history is in the chains now
+        call.messages, call.marks = (), None  # its history is in the chains now
         self.last[call.key] = call
         if turn.asked:
             self.silent[turn] = call
