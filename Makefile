@@ -54,7 +54,7 @@ format: .venv/.dev ## apply the formatter and safe fixes
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-bench: .venv/.dev ## measurements, each beside its baseline
+bench: .venv/.dev .tools/litellm ## measurements, each beside its baseline
 	$(PYTHON) -m benchmarks $(ARGS)
 
 schemas: .venv/.dev ## export the JSON Schemas of all contracts
@@ -65,6 +65,7 @@ requirements: .venv/.dev ## renew the hash-pinned requirements from pyproject.to
 	$$compile pyproject.toml -o requirements/base.txt
 	$$compile pyproject.toml --extra local -o requirements/local.txt
 	$$compile pyproject.toml --extra local --extra tinker --group dev -o requirements/dev.txt
+	$$compile requirements/litellm.in -o requirements/litellm.txt
 
 clean: ## remove the environment, tools and caches; keeps homes and pulled models
 	rm -rf .venv .tools dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -79,6 +80,12 @@ $(PYTHON): | $(filter $(CURDIR)/.tools/%,$(UV))
 .venv/.local: requirements/local.txt pyproject.toml | $(PYTHON)
 	$(INSTALL) --require-hashes -r requirements/local.txt
 	$(INSTALL) --no-deps -e .
+	touch $@
+
+# What a benchmark compares the proxy with; its pins would not go together with ours.
+.tools/litellm: requirements/litellm.txt | $(PYTHON)
+	$(UV) venv --quiet --allow-existing --python "$$(cat .python-version)" $@
+	$(UV) pip install --quiet --python $@/bin/python --require-hashes -r requirements/litellm.txt
 	touch $@
 
 .venv/.dev: requirements/dev.txt pyproject.toml | $(PYTHON)

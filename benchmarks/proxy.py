@@ -1,9 +1,9 @@
-"""What the proxy adds: latency and requests per second with durable capture, and tokenising.
+"""What the proxy adds: latency and requests per second with durable capture.
 
 Compute answers at once, so every millisecond is the proxy's own, two syncs of the disk per
 call included; beside it, in the same run, the same server and client with an endpoint that
-captures nothing, and the raw cost of a sync. Tokenising is compared with rendering the whole
-conversation again at each turn.
+captures nothing, and the raw cost of a sync. `proxy_litellm` compares it with another proxy, end
+to end.
 
     python -m benchmarks.proxy [--calls 200] [--json]
 """
@@ -28,10 +28,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from runtime.exclusive import listen
-from runtime.formats.codec import FileCodec
-from runtime.formats.conversation import Conversation, Message, Text
-from runtime.formats.families.chatml import ChatML
-from tests.proxy.world import TOKENIZER, Dice, user, world
+from tests.proxy.world import Dice, user, world
 
 type Result = dict[str, float]
 
@@ -118,34 +115,8 @@ def sync_cost(folder: Path, rounds: int = 50) -> float:
     return round(statistics.median(times), 2)
 
 
-def tokenising(turns: int = 64) -> Result:
-    """Characters encoded over a growing conversation: only what is new, or all each time."""
-    codec = FileCodec(TOKENIZER)
-    family = ChatML(codec)
-    history: list[Message] = []
-    extended = whole = 0.0
-    new_tokens = all_tokens = 0
-    for number in range(turns):
-        new = Message("user", (Text(f"output of command {number} " * 8),))
-        history.append(new)
-        begun = time.perf_counter()
-        last = family.stops[0] if number else None
-        conversation = Conversation((), (), tuple(history))
-        new_tokens += len(codec.encode(family.suffix(conversation, len(history) - 1, last)))
-        extended += time.perf_counter() - begun
-        begun = time.perf_counter()
-        all_tokens += len(codec.encode(family.prompt(conversation)))
-        whole += time.perf_counter() - begun
-        history.append(Message("assistant", (Text("ls -l /app"),)))
-    return {
-        "extend_ms": round(extended * 1000, 2),
-        "render_all_ms": round(whole * 1000, 2),
-        "times_fewer_tokens": round(all_tokens / new_tokens, 1),
-    }
-
-
 async def run(calls: int) -> dict[str, Any]:
-    report: dict[str, Any] = {"tokenising_64_turns": tokenising()}
+    report: dict[str, Any] = {}
     short, long = "List the files.", "word " * 700
     with tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name:
         folder = Path(name)
