@@ -52,6 +52,8 @@ class ErrorCode(StrEnum):
     STATE_CONFLICT = "state_conflict"
     CHECKPOINT_IN_USE = "checkpoint_in_use"
     UPDATE_UNRESOLVED = "update_unresolved"
+    LOGPROB_MISMATCH = "logprob_mismatch"
+    WEIGHTS_CHANGED = "weights_changed"
     ADAPTER_MISSING = "adapter_missing"
     TRAINER_MISSING = "trainer_missing"
     TRIAL_NOT_RENEWED = "trial_not_renewed"

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from specs.base import Contract
 
-type PolicyLoss = Literal["importance_sampling", "ppo", "cispo"]
+PolicyLoss = Literal["importance_sampling", "ppo", "cispo"]
 
 
 class Clip(Contract):
@@ -110,6 +110,9 @@ class Checks(Contract):
     max_kl_sample_train: float | None = Field(default=0.1, gt=0)
     """Mean of half the squared difference, an estimate of KL(sampler‖trainer); null = no limit."""
 
+
+NO_CHECKS = Checks(max_kl_sample_train=None)
+"""Of learning from tokens that another policy sampled."""
 
 LOGPROB_DIFFERENCE: Mapping[str, float] = MappingProxyType({"torch": 0.01})
 """By backend: the largest difference that is still rounding. Others promise none: a server that

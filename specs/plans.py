@@ -5,14 +5,24 @@ more: not distinct tasks, not optimizer steps, not checkpoints.
 """
 
 import json
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError, model_validator
 
 from specs import canonical
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput
 from specs.model import LoraSpec, Optimizer
+from specs.objective import (
+    CLIP_DEFAULTS,
+    Advantages,
+    Checks,
+    Clip,
+    Credit,
+    Eligibility,
+    KlPenalty,
+    PolicyLoss,
+)
 from specs.sources import SOURCE_TAGS, Source, Validation
 
 
@@ -75,28 +85,6 @@ class BatchShape(Contract):
     trials_per_task: int = Field(ge=1, le=1024)
 
 
-class Advantages(Contract):
-    """How rewards of a group become advantages.
-
-    Centred on the group's mean; `std` also divides by the group's population standard
-    deviation (GRPO, arXiv:2402.03300; without it: Dr. GRPO, arXiv:2503.20783).
-    """
-
-    normalise: Literal["none", "std"] = "none"
-    per_token: Literal["planned", "length"] = "planned"
-    """Divisor of each token's advantage: `planned` = the batch's planned slots; `length` =
-    these times the trial's own generated tokens, so that long and short trials weigh the same."""
-
-
-class Eligibility(Contract):
-    """Which trials may learn; what is excluded is recorded with its reason."""
-
-    overlong: Literal["exclude", "keep"] = "keep"
-    """A trial with an answer cut at `max_tokens`."""
-    missing_output: Literal["exclude", "keep"] = "exclude"
-    """A trial without a required output."""
-
-
 class CheckpointRules(Contract):
     """What is kept of each update."""
 
@@ -115,14 +103,38 @@ class TrainingPlan(_Plan):
     """Which tasks a batch takes: a new permutation of the dataset for each epoch, or the
     dataset's own order over and over, where its author has laid out what belongs together."""
     optimizer_initialization: Literal["fresh", "resume"] = "fresh"
-    loss: Literal["importance_sampling"] = "importance_sampling"
+    loss: PolicyLoss = "importance_sampling"
+    clip: Clip | None = None
+    """Of a loss that clips; unset, the loss's own."""
     learning_rate: float = Field(default=1e-4, ge=0, le=1)
     grad_clip_norm: float = Field(default=0.0, ge=0)
     optimizer: Optimizer = Optimizer()
     lora: LoraSpec = LoraSpec()
     checkpoints: CheckpointRules = CheckpointRules()
     advantages: Advantages = Advantages()
+    credit: Credit = Credit()
+    kl: KlPenalty | None = None
     eligibility: Eligibility = Eligibility()
+    checks: Checks = Checks()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_clip(cls, value: Any) -> Any:
+        """A loss that clips has bounds, also where the plan leaves one or both to it."""
+        if not isinstance(value, dict):
+            return value
+        document = cast(dict[str, Any], value)
+        default, clip = CLIP_DEFAULTS.get(str(document.get("loss"))), document.get("clip")
+        if default is None or not (clip is None or isinstance(clip, dict)):
+            return document
+        given = cast(dict[str, Any], clip or {})
+        return {**document, "clip": {**default.model_dump(), **given}}
+
+    @model_validator(mode="after")
+    def _clip_fits_loss(self) -> Self:
+        if self.clip is not None and self.loss not in CLIP_DEFAULTS:
+            raise ValueError(f"the loss {self.loss} does not clip; leave `clip` out")
+        return self
 
     @property
     def planned_slots(self) -> int:

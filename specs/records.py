@@ -155,7 +155,10 @@ class Contribution(Contract):
     tokens: int
     trained_tokens: int
     weight: float
-    """Per-token advantage (reinforcement) or weight (supervised)."""
+    """Per-token advantage (reinforcement) or weight (supervised), before the credit of the call
+    and without token terms; the plan says both."""
+    reference: Digest | None = None
+    """Log-probs of the reference model on the trial's sequences, of which the KL term is made."""
 
 
 class UpdateState(StrEnum):
@@ -183,6 +186,8 @@ class UpdatePrepared(Contract):
     """The sampler that all of the batch's evidence came from."""
     loss: str
     learning_rate: float
+    loss_config: dict[str, float] = Field(default_factory=dict[str, float])
+    """Parameters of the loss that are not its defaults, in Tinker's words."""
 
 
 class Update(Contract):
@@ -198,12 +203,13 @@ class Update(Contract):
     sampler: Id | None
     loss: str | None
     learning_rate: float | None
+    loss_config: dict[str, float] = Field(default_factory=dict[str, float])
     contributions: tuple[Contribution, ...] = ()
     """In the order in which they were submitted; left out of a worker's `RunRecords`."""
     census: dict[str, int] = Field(default_factory=dict[str, int])
     """Groups and trials by what became of them; known once the batch has settled."""
     metrics: dict[str, float] = Field(default_factory=dict[str, float])
-    """loss, kl_sample_train, max_logprob_difference, grad_norm, reward mean and spread…"""
+    """What was measured of it; `docs/training.md` lists the names."""
     state_digest: Digest | None = None
     sampler_after: Id | None = None
     reason: str | None = None

@@ -76,6 +76,8 @@ class RunSpec(Contract):
     initial_checkpoint: Id | None = None
     initial_state: Digest | None = None
     """Trainer state to resume from, where the plan says `resume`."""
+    reference: SamplerRef | None = None
+    """What `kl.reference` resolved to, where the plan has a KL penalty."""
     fingerprints: dict[str, str] = Field(default_factory=dict[str, str])
     """Versions that the result depends on: practicum, renderer, harbor, engine."""
 

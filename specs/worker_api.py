@@ -209,6 +209,8 @@ class UpdateEnded(Contract):
     type: Literal["update.failed", "update.void"]
     update: Id
     reason: str
+    metrics: dict[str, float] = Field(default_factory=dict[str, float])
+    """What had been measured of it by then."""
 
 
 class UpdateSkipped(Contract):
@@ -219,6 +221,7 @@ class UpdateSkipped(Contract):
     batch: int
     sampler: Id
     census: dict[str, int]
+    metrics: dict[str, float] = Field(default_factory=dict[str, float])
     reason: str
 
 

@@ -89,7 +89,7 @@ async def wait(context: Context, request: Wait) -> Waited:
     async with context.gateway() as gateway:
         run = await gateway.run(request.run)
         with anyio.move_on_after(request.timeout):
-            run = await _settle(context, gateway, run)
+            run = await settled(context, gateway, run)
     if run.state.terminal or run.state is RunState.BLOCKED:
         return Waited.of(run)
     raise Unavailable(
@@ -110,7 +110,7 @@ async def cancel(context: Context, request: OneRun) -> RunView:
         return RunView.of(await gateway.cancel(request.run))
 
 
-async def _settle(context: Context, gateway: OperatorClient, run: Run) -> Run:
+async def settled(context: Context, gateway: OperatorClient, run: Run) -> Run:
     """Read on until the run ends or is blocked; what happens is told as progress."""
     after = run.last_event
     while not run.state.terminal and run.state is not RunState.BLOCKED:

@@ -96,6 +96,7 @@ def update_text(view: UpdateView) -> str:
             "state": view.state,
             "reason": view.reason,
             "loss": view.loss,
+            **view.loss_config,
             "learning rate": view.learning_rate,
             "sampled from": view.sampler,
             "sampler after": view.sampler_after,

@@ -89,6 +89,7 @@ class UpdateView(Contract):
     batch: int
     state: str
     loss: str | None
+    loss_config: dict[str, float]
     learning_rate: float | None
     from_state: str | None
     sampler: str | None
@@ -111,6 +112,7 @@ class UpdateView(Contract):
             batch=update.batch,
             state=update.state,
             loss=update.loss,
+            loss_config=update.loss_config,
             learning_rate=update.learning_rate,
             from_state=update.from_state,
             sampler=update.sampler,

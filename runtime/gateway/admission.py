@@ -25,6 +25,7 @@ from specs import canonical
 from specs.errors import Conflict, ErrorCode, ErrorObject
 from specs.events import EventType
 from specs.ids import Prefix, new_id
+from specs.objective import LOGPROB_DIFFERENCE
 from specs.operator_api import Started
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan, parse_plan
 from specs.run import Admission, RunSpec, RunState, SamplerRef, Submission
@@ -42,6 +43,8 @@ class Prepared:
     actor: Actor
     policy: Policy
     overrides: list[str]
+    reference: Policy | None = None
+    """What the plan's KL penalty compares with."""
 
 
 def prepare(connection: Connection, org: str, submission: Submission) -> Prepared:
@@ -63,7 +66,11 @@ def prepare(connection: Connection, org: str, submission: Submission) -> Prepare
         plan = fit_to_checkpoint(connection, org, plan, policy, overrides)
     if isinstance(plan, SupervisedPlan) and isinstance(plan.source, RunSource):
         resolution.require_same_tokens(connection, org, plan.source.run, policy.base)
-    return Prepared(_filled_in(plan), tasks, actor, policy, overrides)
+    reference = None
+    if isinstance(plan, TrainingPlan):
+        reference = resolution.reference(connection, org, plan, policy)
+        plan = _with_checks(plan, policy)
+    return Prepared(_filled_in(plan), tasks, actor, policy, overrides, reference)
 
 
 def dry_run(connection: Connection, org: str, submission: Submission) -> Admission:
@@ -108,7 +115,9 @@ def admit(
             return known
     sampler = sampler_of(connection, org, prepared.policy, store=True)
     admission = _admission(prepared, sampler)
-    spec = _spec(prepared, sampler)
+    reference = prepared.reference
+    compared = reference and sampler_of(connection, org, reference, store=True)
+    spec = _spec(prepared, sampler, compared)
     _insert_run(connection, org, prepared, spec, admission)
     # the caller has put the profile into the store
     size = len(prepared.actor.content)
@@ -136,7 +145,8 @@ def admit(
 
 def _needed(prepared: Prepared, spec: RunSpec) -> list[str]:
     """Objects that the run reads: they stay while its record does."""
-    optional = (spec.sampler.adapter, spec.initial_state)
+    reference = None if spec.reference is None else spec.reference.adapter
+    optional = (spec.sampler.adapter, spec.initial_state, reference)
     return [spec.actor, *prepared.tasks.files, *(name for name in optional if name is not None)]
 
 
@@ -163,7 +173,7 @@ def _insert_run(
     )
 
 
-def _spec(prepared: Prepared, sampler: SamplerRef) -> RunSpec:
+def _spec(prepared: Prepared, sampler: SamplerRef, reference: SamplerRef | None) -> RunSpec:
     plan, checkpoint = prepared.plan, prepared.policy.checkpoint
     resumes = not isinstance(plan, EvaluationPlan) and plan.optimizer_initialization == "resume"
     return RunSpec(
@@ -178,6 +188,7 @@ def _spec(prepared: Prepared, sampler: SamplerRef) -> RunSpec:
         sampler=sampler,
         initial_checkpoint=checkpoint.id if checkpoint else None,
         initial_state=checkpoint.state if checkpoint and resumes else None,
+        reference=reference,
         fingerprints=_fingerprints(prepared),
     )
 
@@ -241,6 +252,15 @@ def _resources(plan: AnyPlan) -> dict[str, JsonValue]:
 def _filled_in(plan: AnyPlan) -> AnyPlan:
     """The plan with every default set, so that its digest says what will be done."""
     return parse_plan(plan.model_dump(mode="json"))
+
+
+def _with_checks(plan: TrainingPlan, policy: Policy) -> TrainingPlan:
+    """The plan with the backend's own threshold, where it names none."""
+    if "max_logprob_difference" in plan.checks.model_fields_set:
+        return plan
+    limit = LOGPROB_DIFFERENCE.get(policy.base.backend)
+    checks = plan.checks.model_copy(update={"max_logprob_difference": limit})
+    return plan.model_copy(update={"checks": checks})
 
 
 def sampler_of(

@@ -83,6 +83,35 @@ def policy(connection: Connection, org: str, actor: Actor, plan: AnyPlan) -> Pol
     return found
 
 
+def reference(
+    connection: Connection, org: str, plan: TrainingPlan, policy: Policy
+) -> Policy | None:
+    """What the plan's KL penalty compares with: the policy's base model, or a checkpoint of it."""
+    if plan.kl is None:
+        return None
+    if plan.kl.reference == "base":
+        return Policy(policy.base, None, None)
+    if not is_id(plan.kl.reference, Prefix.CHECKPOINT):
+        raise invalid(
+            f"{plan.kl.reference!r} is neither `base` nor the id of a checkpoint.",
+            "plan",
+            "/kl/reference",
+            code=ErrorCode.INVALID_REFERENCE,
+            next="Give `base`, or a whole id that `practicum checkpoint list` shows.",
+        )
+    found = named(connection, org, plan.kl.reference, plan.kl.reference)
+    if found.base.digest != policy.base.digest:
+        raise invalid(
+            f"The reference is of {found.base.name!r}, and the actor's model is of"
+            f" {policy.base.name!r}.",
+            "plan",
+            "/kl/reference",
+            code=ErrorCode.INVALID_REFERENCE,
+            next="Name a checkpoint of the same base model, or `base`.",
+        )
+    return found
+
+
 def named(connection: Connection, org: str, name: str, holder: str) -> Policy:
     """The base model or checkpoint of a name; `holder` is what names it."""
     checkpoint, sampler = None, None

@@ -126,6 +126,7 @@ def update(row: AnyRow, made_of: Sequence[Contribution] = ()) -> Update:
         sampler=row.sampler_id,
         loss=prepared and prepared.loss,
         learning_rate=prepared and prepared.learning_rate,
+        loss_config=prepared.loss_config if prepared else {},
         contributions=tuple(made_of),
         census=json.loads(row.census),
         metrics=json.loads(row.metrics),

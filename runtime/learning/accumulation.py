@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from runtime.compute.protocol import ForwardResult
-from runtime.learning.metrics import Drift
+from runtime.compute.protocol import Datum, FloatArray, ForwardResult
+from runtime.learning.monitor import Monitor
 from runtime.learning.work import Piece
 
 
@@ -15,15 +15,17 @@ class Accumulation:
 
     :ivar seconds: spent on forward and backward passes.
     :ivar overlapped: of these, while other groups of the batch were still sampling.
+    :ivar first: the first chunk's datums, with the log-probs of their targets.
     """
 
+    monitor: Monitor
     datums: int = 0
     trained_tokens: int = 0
     seconds: float = 0.0
     overlapped: float = 0.0
     _tokens: int = 0
     _losses: list[float] = field(default_factory=list[float])
-    _drift: Drift = field(default_factory=Drift)
+    first: tuple[Sequence[Datum], Sequence[FloatArray]] = ((), ())
 
     def add(
         self,
@@ -42,10 +44,9 @@ class Accumulation:
             self.datums += 1
             self._tokens += len(piece.packed.tokens)
             self.trained_tokens += piece.packed.trained_tokens
-            if piece.packed.logprobs is not None:
-                self._drift = self._drift.add(
-                    piece.packed.logprobs, logprobs, piece.packed.generated
-                )
+            self.monitor.add(piece, logprobs)
+        if not self.first[0]:
+            self.first = ([piece.datum for piece in chunk], result.logprobs)
 
     def measures(self) -> dict[str, float]:
         """By name; a loss that is not finite is NaN here."""
@@ -55,7 +56,7 @@ class Accumulation:
             "datums": float(self.datums),
             "tokens": float(self._tokens),
             "trained_tokens": float(self.trained_tokens),
-            **self._drift.measures(),
+            **self.monitor.measures(),
             "forward_backward_seconds": self.seconds,
             "overlapped_seconds": self.overlapped,
         }

@@ -56,6 +56,28 @@ def centre(rewards: Sequence[float], normalise: Literal["none", "std"] = "none")
     return Centred(GroupKind.LEARNABLE, tuple(differences))
 
 
+def divisor(
+    per_token: Literal["planned", "length", "group"],
+    *,
+    planned_groups: int,
+    group_size: int,
+    trial_tokens: int,
+    group_tokens: int,
+) -> int:
+    """What each token's advantage is divided by (`specs.objective.Advantages.per_token`).
+
+    `trial_tokens` and `group_tokens` are generated tokens that are learnt from, of the trial and
+    of all eligible trials of its group. Without any there is nothing to divide, and it is 1.
+    """
+    match per_token:
+        case "planned":
+            return planned_groups * group_size
+        case "length":
+            return planned_groups * group_size * max(1, trial_tokens)
+        case "group":
+            return planned_groups * max(1, group_tokens)
+
+
 def mean(values: Sequence[float]) -> float:
     """Arithmetic mean, exact to the last bit of the sum."""
     return math.fsum(values) / len(values)

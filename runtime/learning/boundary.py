@@ -16,16 +16,17 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 import anyio
 
-from runtime.compute.protocol import Loss, TrainerInfo
+from runtime.compute.protocol import TrainerInfo
 from runtime.execution.context import RunCancelled, RunContext
 from runtime.learning.accumulation import Accumulation
 from runtime.learning.checkpoints import Saved, checkpoint_of
 from runtime.learning.evidence import EvidenceReader
-from runtime.learning.metrics import not_finite
+from runtime.learning.monitor import Monitor, require_sound
 from runtime.learning.policy import (
     Policy,
     adam_params,
@@ -34,6 +35,7 @@ from runtime.learning.policy import (
     require_shape,
     trainer_init,
 )
+from runtime.learning.reference import Computed
 from runtime.learning.resolution import (
     PATIENCE,
     Fate,
@@ -43,9 +45,12 @@ from runtime.learning.resolution import (
     reach,
     resolve,
 )
+from runtime.learning.still import logprob_change, require_still, weights
 from runtime.learning.work import Part, Work, chunks
-from specs.errors import ErrorCode, ErrorObject, Internal, PracticumError, Unavailable
+from specs.errors import ErrorCode, ErrorObject, PracticumError, Unavailable
 from specs.ids import Prefix, new_id
+from specs.objective import NO_CHECKS
+from specs.plans import TrainingPlan
 from specs.records import UpdatePrepared, UpdateState
 from specs.worker_api import (
     CheckpointSaved,
@@ -82,6 +87,10 @@ class Boundary:
         self._plan = learning_plan(ctx.spec)
         self._evidence = evidence
         self._patience = patience
+        training = self._plan if isinstance(self._plan, TrainingPlan) else None
+        self._checks = training.checks if training else NO_CHECKS
+        self._references = self._reference_model()
+        self._measured: dict[str, float] = {}
         self._trainer: _Trainer | None = None
         self._pending: Pending | None = None
         self._measures: Mapping[str, float] = {}
@@ -189,7 +198,8 @@ class Boundary:
     async def _attempt(self, work: Work, policy: Policy) -> Policy | None:
         """Submit every part as it comes, then step; None where nothing was to be learnt."""
         self._ctx.check()
-        sums = Accumulation()
+        sums = Accumulation(Monitor(work.loss, work.terms.config))
+        self._measured = {}
         info: TrainerInfo | None = None
         async with aclosing(work.parts()) as parts:
             async for part in parts:
@@ -197,10 +207,10 @@ class Boundary:
                 if part.rows:
                     if info is None:
                         info = await self._prepare(work, policy)
-                    await self._accumulate(part, work.loss, info.id, sums)
+                    await self._accumulate(part, work, info.id, sums)
         if info is None:
             return None
-        return await self._step(work, policy, info, self._checked(work, sums))
+        return await self._step(work, policy, info, sums)
 
     async def _prepare(self, work: Work, policy: Policy) -> TrainerInfo:
         """Announce the update and open its trainer."""
@@ -217,6 +227,7 @@ class Boundary:
                     sampler=policy.sampler.id,
                     loss=work.loss.value,
                     learning_rate=self._plan.learning_rate,
+                    loss_config=work.terms.config.given(),
                 )
             )
         )
@@ -224,10 +235,13 @@ class Boundary:
         return await self._open(trainer, policy)
 
     async def _step(
-        self, work: Work, policy: Policy, trainer: TrainerInfo, measures: dict[str, float]
+        self, work: Work, policy: Policy, trainer: TrainerInfo, sums: Accumulation
     ) -> Policy:
         """Take the optimizer step that the accumulated gradient is for."""
         assert self._pending is not None
+        measures = self._checked(work, sums)
+        still = self._plan.learning_rate == 0
+        before = await weights(self._ctx.compute, trainer.id) if still else None
         pending = self._pending.enqueued(measures)
         self._pending = pending
         await self._ctx.write(
@@ -237,6 +251,8 @@ class Boundary:
         )
         stepped = await self._ctx.compute.optim_step(trainer.id, adam_params(self._plan))
         await self._ctx.compute.save_state(trainer.id, pending.id)
+        if before is not None:
+            measures = {**measures, **await self._still(work, trainer.id, before, sums)}
         norm = {"grad_norm": float(stepped["grad_norm"])} if "grad_norm" in stepped else {}
         return await self._acknowledge(
             pending, policy, trainer, {**measures, **norm}, final=work.final
@@ -264,19 +280,24 @@ class Boundary:
         require_shape(info, self._plan.lora)
         return info
 
-    async def _accumulate(self, part: Part, loss: Loss, trainer: str, sums: Accumulation) -> None:
+    async def _accumulate(self, part: Part, work: Work, trainer: str, sums: Accumulation) -> None:
         """Record and submit every datum of a part, a bounded request at a time."""
         assert self._pending is not None
         update = self._pending.id
         datums, tokens, seconds = sums.datums, sums.trained_tokens, sums.seconds
-        async for chunk in chunks(part.rows, loss, self._evidence):
+        submitted = chunks(part.rows, work.loss, self._evidence, work.terms, self._references)
+        async for chunk in submitted:
             self._ctx.check()
             contributions = tuple(piece.contribution for piece in chunk)
             await self._ctx.write(UpdateContributed(update=update, contributions=contributions))
             overlapped = part.others_sampling()
             started = anyio.current_time()
             result = await self._ctx.compute.forward(
-                trainer, [piece.datum for piece in chunk], loss, backward=True
+                trainer,
+                [piece.datum for piece in chunk],
+                work.loss,
+                backward=True,
+                config=work.terms.config,
             )
             spent = anyio.current_time() - started
             sums.add(chunk, result, seconds=spent, overlapped=overlapped)
@@ -293,15 +314,29 @@ class Boundary:
     def _checked(self, work: Work, sums: Accumulation) -> dict[str, float]:
         """The measures of the contributions, if a step may follow."""
         measures = {**work.summary().measures, **self._measures, **sums.measures()}
-        if bad := not_finite(measures):
-            raise Internal(
-                f"The update of batch {work.batch} has no finite {', '.join(bad)};"
-                " its step was not taken.",
-                object=ErrorObject(type="run", id=self._ctx.run),
-                next="Lower the learning rate or set grad_clip_norm, and start from the last"
-                " checkpoint.",
-            )
+        self._measured = {name: value for name, value in measures.items() if isfinite(value)}
+        require_sound(measures, self._checks, run=self._ctx.run, batch=work.batch)
         return measures
+
+    async def _still(
+        self, work: Work, trainer: str, before: str, sums: Accumulation
+    ) -> dict[str, float]:
+        """Check a step that was taken with learning rate 0."""
+        after = await weights(self._ctx.compute, trainer)
+        change = await logprob_change(
+            self._ctx.compute, trainer, work.loss, work.terms.config, sums.first
+        )
+        self._measured |= {"weights_unchanged": float(before == after), "logprob_change": change}
+        require_still(self._ctx.run, before, after, change, self._checks.max_logprob_difference)
+        return {"weights_unchanged": 1.0, "logprob_change": change}
+
+    def _reference_model(self) -> Computed | None:
+        """What the plan's KL penalty compares with."""
+        spec = self._ctx.spec
+        if not isinstance(self._plan, TrainingPlan) or self._plan.kl is None:
+            return None
+        assert spec.reference is not None  # admission resolves it
+        return Computed(self._ctx.compute, self._ctx.client, self._upload, spec.reference)
 
     async def _acknowledge(
         self,
@@ -374,7 +409,9 @@ class Boundary:
         """Record the end of the pending update, if there is one."""
         pending, self._pending = self._pending, None
         if pending is not None:
-            await self._ctx.write(UpdateEnded(type=kind, update=pending.id, reason=reason))
+            await self._ctx.write(
+                UpdateEnded(type=kind, update=pending.id, reason=reason, metrics=self._measured)
+            )
 
     async def _close_trainer(self, trainer: str) -> None:
         with anyio.move_on_after(CLOSE_SEC, shield=True):

@@ -2,17 +2,16 @@
 
 The weight of a token is decided here and nowhere else:
 
-* importance sampling: advantage of the trial / divisor, at generated tokens. The divisor is a
-  planned constant or the trial's own (design: normalisers), so a group can be computed before
-  the rest of its batch. However many datums a trial has, its reward is not counted again:
-  each generated token has the trial's one advantage, once.
+* policy losses, at generated tokens: (advantage of the trial · credit of the call + token term)
+  / divisor. The divisor is a planned constant or the group's own (design: normalisers), so a
+  group can be computed before the rest of its batch. However many datums a trial has, its
+  reward is not counted again: each generated token has the trial's one advantage, once.
 * cross-entropy: 1 / action tokens of the batch, at generated tokens.
 
 Everything else has weight zero (invariant 6).
 """
 
 import hashlib
-from typing import Literal
 
 import numpy as np
 
@@ -21,29 +20,24 @@ from runtime.learning.packing import Packed
 from specs.errors import Internal
 
 
-def token_weight(
-    advantage: float,
-    *,
-    per_token: Literal["planned", "length"],
-    planned_slots: int,
-    trial_tokens: int,
-) -> float:
-    """Advantage of each generated token of a trial that has `trial_tokens` of them."""
-    divisor = planned_slots * (trial_tokens if per_token == "length" else 1)
-    return advantage / divisor
+def importance_datum(packed: Packed, weight: float, terms: FloatArray | None = None) -> Datum:
+    """`logprobs` and `advantages` for the policy losses.
 
-
-def importance_datum(packed: Packed, weight: float) -> Datum:
-    """`logprobs` and `advantages` for the importance-sampling loss."""
+    `weight` is the trial's advantage per token, divided; `terms` [n] are added at generated tokens.
+    """
     if packed.logprobs is None:
         raise Internal(
             f"Interactions {packed.interactions} have no log-probs, and were found eligible.",
             next="Report this: eligibility must have excluded the trial.",
         )
+    values = np.float32(weight) * packed.credit
+    if terms is not None:
+        values = values + terms
+    advantages = np.where(packed.generated, values, np.float32(0.0))
     return Datum(
         tokens=packed.tokens,
         targets=packed.targets,
-        inputs={"logprobs": packed.logprobs, "advantages": _at_generated(packed, weight)},
+        inputs={"logprobs": packed.logprobs, "advantages": advantages},
     )
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from runtime.learning.packing import acted_upon
 from specs.eligibility import drawn_unfit, logprobs_unfit
 from specs.interaction import CallState, Interaction, Seal
-from specs.plans import Eligibility
+from specs.objective import Eligibility
 from specs.records import Trial, TrialOutcome, TrialState
 
 MAX_REWARD = 1e30
@@ -47,7 +47,12 @@ class Reason(StrEnum):
     LOGPROBS_MISALIGNED = "logprobs_misaligned"
     LOGPROBS_NOT_FINITE = "logprobs_not_finite"
     MISSING_OUTPUT = "missing_output"
+    AGENT_FAILED = "agent_failed"
+    AGENT_TIMEOUT = "agent_timeout"
     OVERLONG = "overlong"
+    PARSE_ERROR = "parse_error"
+    NO_CREDIT = "no_credit"
+    """The plan's credit leaves out every call that has a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +139,19 @@ def _ratio_problem(interaction: Interaction, sampler: str) -> Reason | None:
 
 def _plan_rules(trial: Trial, interactions: Sequence[Interaction], rules: Eligibility) -> Verdict:
     assert trial.settled is not None  # checked by for_imitation
-    missing = trial.settled.outcome is TrialOutcome.MISSING_OUTPUT
-    if missing and rules.missing_output == "exclude":
-        return Verdict(Reason.MISSING_OUTPUT)
-    cut = any(call.answer and call.answer.stop_reason == "length" for call in interactions)
+    by_outcome = {
+        TrialOutcome.MISSING_OUTPUT: (rules.missing_output, Reason.MISSING_OUTPUT),
+        TrialOutcome.AGENT_FAILED: (rules.agent_failed, Reason.AGENT_FAILED),
+        TrialOutcome.AGENT_TIMEOUT: (rules.agent_timeout, Reason.AGENT_TIMEOUT),
+    }
+    rule, reason = by_outcome.get(trial.settled.outcome, ("keep", None))
+    if rule == "exclude":
+        return Verdict(reason)
+    answers = [(call.intent.interaction, call.answer) for call in interactions if call.answer]
+    cut = any(answer.stop_reason == "length" for _, answer in answers)
     if cut and rules.overlong == "exclude":
         return Verdict(Reason.OVERLONG)
+    unread = [name for name, answer in answers if answer.parse_error is not None]
+    if unread and rules.parse_error == "exclude":
+        return Verdict(Reason.PARSE_ERROR, unread[0])
     return ELIGIBLE

@@ -69,6 +69,7 @@ def packed_row(example: Example) -> Packed:
         targets=ids[1:],
         generated=targets[1:],
         logprobs=None,
+        credit=targets[1:].astype(np.float32),
     )
 
 

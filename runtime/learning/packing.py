@@ -8,10 +8,11 @@ one whose shared prefix is observation: no generated token is marked twice.
 `generated` names the tokens that a sampler drew; it is shifted with targets and log-probs
 and never inferred from advantages (invariant 6). An answer that reached nobody and that nothing
 extends was never acted upon and is left out: the trial's reward says nothing about it. So is an
-empty one that its harness threw away to ask again.
+empty one that its harness threw away to ask again. `credits` names the calls that are learnt from
+and the weight of each; what it leaves out is observation where another call extends it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,8 @@ class Packed:
     """One packed sequence after the shift; every array has the same length n.
 
     `tokens` [n] predict `targets` [n]; `generated` [n] marks the targets that were sampled;
-    `logprobs` [n] are the sampler's at those and zero elsewhere, or None if any turn has none.
+    `logprobs` [n] are the sampler's at those and zero elsewhere, or None if any turn has none;
+    `credit` [n] is the weight of each marked target's call, and zero elsewhere.
     """
 
     interactions: tuple[str, ...]
@@ -36,20 +38,28 @@ class Packed:
     targets: IntArray
     generated: Mask
     logprobs: FloatArray | None
+    credit: FloatArray
 
     @property
     def trained_tokens(self) -> int:
         return int(np.count_nonzero(self.generated))
 
 
-def pack(interactions: Sequence[Interaction]) -> list[Packed]:
-    """The sequences of one trial, in the order in which their chains begin."""
-    return [_assemble(chain) for chain in chains(interactions)]
+def pack(
+    interactions: Sequence[Interaction], credits: Mapping[str, float] | None = None
+) -> list[Packed]:
+    """The sequences of one trial, in the order in which their chains begin.
+
+    `credits`: weights (not zero) by id of the calls that are learnt from; None = all, with 1.
+    """
+    return [_assemble(chain, credits) for chain in chains(interactions, credits)]
 
 
-def chains(interactions: Sequence[Interaction]) -> list[list[Interaction]]:
-    """Answered turns as chains: each turn in exactly one, extending the turn before it."""
-    turns = acted_upon(interactions)
+def chains(
+    interactions: Sequence[Interaction], credits: Mapping[str, float] | None = None
+) -> list[list[Interaction]]:
+    """The turns that are learnt from as chains: each in exactly one, extending the one before."""
+    turns = [turn for turn in acted_upon(interactions) if _learns(turn, credits)]
     chain_of: dict[str, list[Interaction]] = {}
     result: list[list[Interaction]] = []
     for turn in turns:
@@ -74,7 +84,11 @@ def acted_upon(interactions: Sequence[Interaction]) -> list[Interaction]:
     ]
 
 
-def _assemble(chain: Sequence[Interaction]) -> Packed:
+def _learns(turn: Interaction, credits: Mapping[str, float] | None) -> bool:
+    return credits is None or turn.intent.interaction in credits
+
+
+def _assemble(chain: Sequence[Interaction], credits: Mapping[str, float] | None) -> Packed:
     last = chain[-1]
     start = len(last.prompt)
     size = start + len(last.output)
@@ -83,10 +97,12 @@ def _assemble(chain: Sequence[Interaction]) -> Packed:
     whole[start:] = last.output
     generated: Mask = np.zeros(size, np.bool_)
     logprobs: FloatArray | None = np.zeros(size, np.float32)
+    credit: FloatArray = np.zeros(size, np.float32)
     for turn in chain:
         begin = len(turn.prompt)
         end = begin + len(turn.output)
         generated[begin:end] = True
+        credit[begin:end] = 1.0 if credits is None else credits[turn.intent.interaction]
         if turn.logprobs is None or logprobs is None:
             logprobs = None
         else:
@@ -97,4 +113,5 @@ def _assemble(chain: Sequence[Interaction]) -> Packed:
         targets=whole[1:],
         generated=generated[1:],
         logprobs=None if logprobs is None else logprobs[1:],
+        credit=credit[1:],
     )

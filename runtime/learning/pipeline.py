@@ -14,13 +14,13 @@ written in this order: settled (with its last trial), judged, contributed, accum
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from runtime.compute.protocol import Loss
+from runtime.compute.losses import Loss
 from runtime.execution.context import RunContext
 from runtime.execution.groups import SettledGroup
 from runtime.learning.ledger import Ledger
 from runtime.learning.session import Learning
 from runtime.learning.settlement import Settlement, Tally, judge, settle
-from runtime.learning.work import Part, Summary
+from runtime.learning.work import Part, Summary, Terms
 from specs.plans import TrainingPlan
 from specs.worker_api import BatchSettled, GroupJudged
 
@@ -33,6 +33,7 @@ class BatchWork:
     ) -> None:
         self.batch = batch
         self.loss = Loss(plan.loss)
+        self.terms = Terms.of(plan)
         self.final = session.final(batch)
         self._ctx = ctx
         self._evidence = session.evidence

@@ -11,7 +11,8 @@ from typing import Protocol
 import anyio
 import numpy as np
 
-from runtime.compute.protocol import Compute, Datum, Loss
+from runtime.compute.losses import Loss, LossConfig
+from runtime.compute.protocol import Compute, Datum
 from runtime.learning.evidence import Objects
 from runtime.learning.policy import Policy, learning_plan, trainer_init
 from runtime.learning.work import CHUNK_DATUMS, CHUNK_TOKENS
@@ -50,10 +51,13 @@ async def recomputed_loss(
             object=ErrorObject(type="update", id=update.id),
             next=f"Choose another: practicum run updates {run.id}",
         )
+    config = LossConfig(**update.loss_config)
     async with _trainer(reads, compute, run, update) as trainer:
         total = 0.0
         for part in _requests(datums):
-            result = await compute.forward(trainer, part, Loss(update.loss), backward=False)
+            result = await compute.forward(
+                trainer, part, Loss(update.loss), backward=False, config=config
+            )
             total += result.loss_sum
         return total
 

@@ -83,7 +83,10 @@ class Learning:
                     batch=work.batch,
                     sampler=self.policy.sampler.id,
                     census=dict(work.summary().census),
-                    reason="no group of the batch has a learnable difference in reward",
+                    metrics=dict(work.summary().measures),
+                    reason="no group of the batch has a learnable difference in reward"
+                    if work.terms.kl is None
+                    else "no trial of the batch can be learnt from",
                 )
             )
         else:

@@ -8,13 +8,14 @@ any time, which is how a resumed run goes on and how `verify` checks what was re
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from runtime.learning.advantages import Centred, centre
-from runtime.learning.datums import token_weight
+from runtime.learning.advantages import Centred, centre, divisor
+from runtime.learning.credit import credit
 from runtime.learning.eligibility import Reason, Verdict, for_reinforcement
 from runtime.learning.evidence import Evidence
+from runtime.learning.hints import NO_HINTS, Attempt, Hints, hints_of
 from runtime.learning.metrics import reward_measures
 from runtime.learning.packing import pack
 from runtime.learning.work import Row
@@ -29,6 +30,8 @@ class Judged:
     trial: Trial
     verdict: Verdict
     tokens: int
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Calls that the plan's credit leaves out, by why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Settlement:
     rows: tuple[Row, ...]
     census: dict[str, int]
     rewards: tuple[float, ...]
+    hints: Hints
 
 
 class Tally:
@@ -50,11 +54,13 @@ class Tally:
     def __init__(self) -> None:
         self._census: Counter[str] = Counter()
         self._rewards = array("d")
+        self._hints = NO_HINTS
 
     def add(self, settlement: Settlement) -> None:
         """Count another group."""
         self._census.update(settlement.census)
         self._rewards.extend(settlement.rewards)
+        self._hints += settlement.hints
 
     @property
     def census(self) -> dict[str, int]:
@@ -65,7 +71,7 @@ class Tally:
     def measures(self) -> dict[str, float]:
         """Of the batch's eligible trials, and the census as numbers."""
         counts = {name: float(count) for name, count in self._census.items()}
-        return {**reward_measures(self._rewards), **counts}
+        return {**reward_measures(self._rewards), **self._hints.measures(), **counts}
 
 
 def judge(trial: Trial, found: Evidence, *, sampler: str, plan: TrainingPlan) -> Judged:
@@ -73,8 +79,11 @@ def judge(trial: Trial, found: Evidence, *, sampler: str, plan: TrainingPlan) ->
     verdict = for_reinforcement(trial, found.interactions, sampler=sampler, rules=plan.eligibility)
     if found.problem is not None and verdict.reason is Reason.NO_INTERACTIONS:
         verdict = found.problem
-    tokens = sum(packed.trained_tokens for packed in pack(found.interactions))
-    return Judged(trial, verdict, tokens if verdict.eligible else 0)
+    credits = credit(found.interactions, plan.credit)
+    tokens = sum(packed.trained_tokens for packed in pack(found.interactions, credits.weights))
+    if verdict.eligible and not tokens:
+        verdict = Verdict(Reason.NO_CREDIT)
+    return Judged(trial, verdict, tokens if verdict.eligible else 0, credits.left_out)
 
 
 def settle(judged: Sequence[Judged], plan: TrainingPlan) -> Settlement:
@@ -99,6 +108,7 @@ def settle(judged: Sequence[Judged], plan: TrainingPlan) -> Settlement:
         rows=tuple(rows),
         census=_census(judged, len(groups), census),
         rewards=tuple(reward_of(item.trial) for item in judged if item.verdict.eligible),
+        hints=hints_of([Attempt(i.trial, i.tokens, i.verdict.eligible) for i in judged]),
     )
 
 
@@ -121,22 +131,22 @@ def _verdict(item: Judged, advantage: float | None) -> Eligible:
 def _rows(
     group: str, eligible: Sequence[Judged], centred: Centred, plan: TrainingPlan
 ) -> list[Row]:
-    if not centred.learnable:
+    """Who moves the update: all that are eligible in a group whose rewards differ, or wherever
+    the plan has a term that needs no difference in reward (invariant 5)."""
+    if not centred.learnable and plan.kl is None:
         return []
-    slots = plan.batch.tasks * plan.batch.trials_per_task
-    return [
-        Row(
-            trial=item.trial,
-            group=group,
-            weight=token_weight(
-                advantage,
-                per_token=plan.advantages.per_token,
-                planned_slots=slots,
-                trial_tokens=item.tokens,
-            ),
+    group_tokens = sum(item.tokens for item in eligible)
+    rows: list[Row] = []
+    for item, advantage in zip(eligible, centred.advantages, strict=True):
+        by = divisor(
+            plan.advantages.per_token,
+            planned_groups=plan.batch.tasks,
+            group_size=plan.batch.trials_per_task,
+            trial_tokens=item.tokens,
+            group_tokens=group_tokens,
         )
-        for item, advantage in zip(eligible, centred.advantages, strict=True)
-    ]
+        rows.append(Row(item.trial, group, weight=advantage / by, divisor=float(by)))
+    return rows
 
 
 def _census(judged: Sequence[Judged], groups: int, by_kind: Counter[str]) -> dict[str, int]:
@@ -149,4 +159,14 @@ def _census(judged: Sequence[Judged], groups: int, by_kind: Counter[str]) -> dic
         "trials": len(judged),
         "trials_eligible": len(judged) - excluded.total(),
         **excluded,
+        **_left_out(judged),
     }
+
+
+def _left_out(judged: Sequence[Judged]) -> dict[str, int]:
+    """Calls of eligible trials that the plan's credit leaves out."""
+    total: Counter[str] = Counter()
+    for item in judged:
+        if item.verdict.eligible:
+            total.update({f"calls_left_out_{why}": n for why, n in item.left_out.items()})
+    return dict(total)

@@ -1,21 +1,22 @@
 """Checks that derive verdicts, advantages and contributions again from the evidence."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from runtime.compute.protocol import Compute, Loss, SamplerSpec
-from runtime.learning.evidence import EvidenceReader
+from runtime.learning.evidence import EvidenceReader, Objects
 from runtime.learning.files import corpus_of, packed_row
 from runtime.learning.findings import Finding
 from runtime.learning.order import batch_tasks
 from runtime.learning.policy import bring_adapter, learning_plan
+from runtime.learning.reference import Recorded
 from runtime.learning.settlement import judge, settle
 from runtime.learning.snapshot import RunReads, Snapshot
 from runtime.learning.supervised import batch_work, example_batches, select
 from runtime.learning.validation import score
 from runtime.learning.verify_evidence import TOLERANCE
-from runtime.learning.work import KnownWork, pieces
+from runtime.learning.work import KnownWork, Terms, pieces
 from specs import canonical
 from specs.errors import InvalidInput, NotFound, PracticumError
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan
@@ -72,8 +73,15 @@ async def _check_training(reads: RunReads, snapshot: Snapshot, plan: TrainingPla
             )
             advantages.equal(f"advantage of {trial.id}", trial.advantage, verdict.advantage)
         eligibility.equal(f"census of batch {batch}", event.data.get("census"), settlement.census)
-        work = KnownWork(batch, Loss(plan.loss), settlement.rows, settlement.census, final=False)
-        await _check_contributions(contributions, snapshot, work, evidence)
+        work = KnownWork(
+            batch,
+            Loss(plan.loss),
+            settlement.rows,
+            settlement.census,
+            final=False,
+            terms=Terms.of(plan),
+        )
+        await _check_contributions(contributions, snapshot, work, evidence, reads)
     return [tasks, eligibility, advantages, contributions]
 
 
@@ -94,7 +102,7 @@ async def _check_supervised(
         return [contributions]
     for number, examples in enumerate(example_batches(selection.examples, plan)):
         work = batch_work(number, examples, selection.census, final=False)
-        await _check_contributions(contributions, snapshot, work, evidence)
+        await _check_contributions(contributions, snapshot, work, evidence, reads)
     return [contributions, await _check_validation(reads, snapshot, compute, plan.validation)]
 
 
@@ -139,34 +147,66 @@ def _contribution_check() -> Finding:
 
 
 async def _check_contributions(
-    finding: Finding, snapshot: Snapshot, work: KnownWork, evidence: EvidenceReader
+    finding: Finding,
+    snapshot: Snapshot,
+    work: KnownWork,
+    evidence: EvidenceReader,
+    objects: Objects,
 ) -> None:
     """Every update of the batch has the derived contributions in the derived order; one that
     ended before its step, the first of them."""
+    updates = [update for update in snapshot.updates if update.batch == work.batch]
+    compared = {
+        c.trial: c.reference
+        for update in updates
+        for c in update.contributions
+        if c.trial is not None and c.reference is not None
+    }
     derived: list[Contribution] | None = None
-    for update in snapshot.updates:
-        if update.batch != work.batch:
-            continue
-        if UpdateState.UNRESOLVED in update.events or update.state is UpdateState.SKIPPED:
+    for update in updates:
+        whole = UpdateState.UNRESOLVED in update.events
+        if whole or update.state is UpdateState.SKIPPED:
             finding.equal(f"census of {update.id}", update.census, dict(work.census))
         if update.state is UpdateState.SKIPPED:
             finding.expect(not work.rows, f"{update.id} was skipped, and its batch could learn")
             continue
         if derived is None:
-            found = pieces(work.rows, work.loss, evidence)
-            derived = [piece.contribution async for piece in found]
-        whole = UpdateState.UNRESOLVED in update.events
-        expected = derived if whole else derived[: len(update.contributions)]
-        _compare(finding, snapshot, update, expected)
+            derived = await _derive(finding, work, evidence, Recorded(objects, compared), whole)
+        made = update.contributions
+        both = max(len(made), len(derived)) if whole else min(len(made), len(derived))
+        _compare(finding, snapshot, update, made[:both], derived[:both])
+        finding.equal(
+            f"parameters of the loss of {update.id}",
+            update.loss_config,
+            work.terms.config.given(),
+        )
+
+
+async def _derive(
+    finding: Finding, work: KnownWork, evidence: EvidenceReader, references: Recorded, whole: bool
+) -> list[Contribution]:
+    """The contributions as the evidence has them. Of a batch that no update took whole, the
+    reference log-probs of its later groups were never recorded: it ends before them."""
+    derived: list[Contribution] = []
+    try:
+        async for piece in pieces(work.rows, work.loss, evidence, work.terms, references):
+            derived.append(piece.contribution)  # noqa: PERF401 - what came before an error stays
+    except InvalidInput as error:
+        finding.expect(not whole, str(error))
+    return derived
 
 
 def _compare(
-    finding: Finding, snapshot: Snapshot, update: Update, derived: list[Contribution]
+    finding: Finding,
+    snapshot: Snapshot,
+    update: Update,
+    made: Sequence[Contribution],
+    derived: Sequence[Contribution],
 ) -> None:
     plan = learning_plan(snapshot.run.spec)
     finding.equal(f"learning rate of {update.id}", update.learning_rate, plan.learning_rate)
-    finding.equal(f"contributors of {update.id}", _names(update.contributions), _names(derived))
-    for recorded, expected in zip(update.contributions, derived, strict=False):
+    finding.equal(f"contributors of {update.id}", _names(made), _names(derived))
+    for recorded, expected in zip(made, derived, strict=False):
         name = recorded.trial or recorded.row
         finding.equal(f"contribution of {name} to {update.id}", recorded, expected)
 

@@ -130,3 +130,18 @@ def test_tasks_are_chosen_and_published_apart(stack: Stack) -> None:
     assert chosen["tasks"] == {"names": ["e2e/parity-1"]}
     assert stack.json("dataset", "show", "e2e/half@v1")["count"] == 1
     assert code(stack.run("dataset", "select", "e2e/cli@v1", "--family", "x", "--json"))[0] == 3
+
+
+def test_a_profile_is_checked_with_learning_rate_0(stack: Stack) -> None:
+    words = (stack.write("check.json", profile()), "--dataset", "e2e/cli@v1", "--tasks", "1")
+    done = stack.run("train", "check", *words, "--timeout", "4m", "--json", timeout=300)
+    report = json.loads(done.out)
+    assert (done.code, report["ok"]) == (0, True), report
+    assert all(finding["holds"] for finding in report["findings"])
+    assert report["metrics"]["weights_unchanged"] == 1
+    assert report["metrics"]["logprob_change"] == 0
+    assert report["metrics"]["max_logprob_difference"] <= 1e-4
+    (update,) = stack.json("run", "updates", report["run"])["items"]
+    assert (update["state"], update["learning_rate"]) == ("acknowledged", 0)
+    assert update["metrics"] == report["metrics"]
+    assert stack.run("run", "verify", report["run"], "--samples", "0").code == 0

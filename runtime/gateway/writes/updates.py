@@ -65,6 +65,8 @@ def update_prepared(change: Change, write: UpdatePreparedWrite) -> None:
 def update_contributed(change: Change, write: UpdateContributed) -> None:
     """Datums are about to be submitted: numbered in the order of submission."""
     row = _require_prepared(change, write.update)
+    compared = {item.reference for item in write.contributions if item.reference is not None}
+    references.hold(change.connection, change.org, row.id, compared, what="update")
     query = sa.select(sa.func.count()).select_from(contributions)
     known = change.connection.execute(query.where(contributions.c.update_id == row.id)).scalar_one()
     change.connection.execute(
@@ -170,7 +172,8 @@ def update_ended(change: Change, write: UpdateEnded) -> None:
     """It was not applied: `failed`, or `void` and to be redone under another id."""
     row = change.mine(updates, write.update)
     state = UpdateState(write.type.removeprefix("update."))
-    enter_state(change.connection, row, state, reason=write.reason)
+    metrics = {**json.loads(row.metrics), **write.metrics}
+    enter_state(change.connection, row, state, reason=write.reason, metrics=json.dumps(metrics))
     change.emit(EventType(write.type), update=row.id, batch=row.batch, reason=write.reason)
 
 
@@ -186,7 +189,7 @@ def update_skipped(change: Change, write: UpdateSkipped) -> None:
         state=UpdateState.SKIPPED,
         sampler_id=write.sampler,
         census=json.dumps(write.census),
-        metrics="{}",
+        metrics=json.dumps(write.metrics),
         reason=write.reason,
         at=change.at,
         history=json.dumps({UpdateState.SKIPPED: change.at}),

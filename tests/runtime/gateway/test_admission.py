@@ -11,8 +11,11 @@ from runtime.storage.tables import metadata
 from specs import canonical
 from specs.errors import Conflict, ErrorCode, PracticumError
 from specs.events import EventType
+from specs.ids import Prefix, new_id
 from specs.interaction import Seal
+from specs.objective import LOGPROB_DIFFERENCE, Clip
 from specs.operator_api import ModelList, ProfilePublish, Started
+from specs.plans import TrainingPlan
 from specs.profile import Profile
 from specs.run import RunState, Submission
 from specs.worker_api import GroupSettled
@@ -111,6 +114,28 @@ async def test_dry_run_shows_the_work_and_stores_nothing(stack: Stack) -> None:
     assert await rows(stack) == before
 
 
+async def test_the_pinned_plan_says_every_threshold_that_will_hold(stack: Stack) -> None:
+    await stage.publish(stack)
+    plan: dict[str, JsonValue] = {
+        **stage.TRAINING,
+        "loss": "ppo",
+        "clip": {"high": 1.28},
+        "kl": {"coefficient": 0.1},
+    }
+    run = await stack.operator.run(await stage.start(stack, plan))
+    pinned = run.spec.plan
+    assert isinstance(pinned, TrainingPlan)
+    assert pinned.clip == Clip(low=0.8, high=1.28)
+    assert pinned.checks.max_logprob_difference == LOGPROB_DIFFERENCE["torch"]
+    assert canonical.digest(pinned) == run.spec.plan_digest
+    assert run.spec.reference == run.spec.sampler  # the base model, which the actor starts from
+    off: dict[str, JsonValue] = {**stage.TRAINING, "checks": {"max_logprob_difference": None}}
+    open_ = (await stack.operator.run(await stage.start(stack, off))).spec
+    assert isinstance(open_.plan, TrainingPlan)
+    assert open_.plan.checks.max_logprob_difference is None
+    assert (open_.plan.clip, open_.reference) == (None, None)
+
+
 async def test_a_published_profile_can_be_the_actor(stack: Stack) -> None:
     await stage.publish(stack)
     await stack.operator.publish_profile(ProfilePublish(version="v1", profile=stage.profile()))
@@ -132,6 +157,17 @@ async def test_selected_tasks_keep_the_datasets_order(stack: Stack) -> None:
 
 
 REFUSALS: list[tuple[dict[str, Any], str, str]] = [
+    ({"plan": {**stage.TRAINING, "clip": {"low": 0.8, "high": 1.2}}}, "invalid_document", ""),
+    ({"plan": {**stage.TRAINING, "loss": "ppo", "clip": {"low": 1.5}}},
+     "invalid_document", "/clip/low"),
+    ({"plan": {**stage.TRAINING, "loss": "ppo", "clip": {"width": 0.2}}},
+     "invalid_document", "/clip/width"),
+    ({"plan": {**stage.TRAINING, "loss": "dro"}}, "invalid_document", "/loss"),
+    ({"plan": {**stage.TRAINING, "kl": {"coefficient": 0}}}, "invalid_document", "/kl/coefficient"),
+    ({"plan": {**stage.TRAINING, "kl": {"coefficient": 1, "reference": "elsewhere"}}},
+     "invalid_reference", "/kl/reference"),
+    ({"plan": {**stage.TRAINING, "kl": {"coefficient": 1, "reference": new_id(Prefix.CHECKPOINT)}}},
+     "not_found", ""),
     ({"dataset": "acme/none@v1"}, "not_found", ""),
     ({"dataset": None}, "invalid_document", "/dataset"),
     ({"actor": "acme/none@v1"}, "not_found", ""),

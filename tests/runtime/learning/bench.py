@@ -215,7 +215,9 @@ class Records:
                 )
             case UpdateEnded():
                 state = UpdateState(write.type.removeprefix("update."))
-                self._enter(write.update, state, reason=write.reason)
+                known = self.updates[write.update].metrics
+                metrics = {**known, **write.metrics}
+                self._enter(write.update, state, reason=write.reason, metrics=metrics)
             case UpdateSkipped():
                 self._refuse_standing(write.batch)
                 self.updates[write.update] = Update(
@@ -230,6 +232,7 @@ class Records:
                     loss=None,
                     learning_rate=None,
                     census=write.census,
+                    metrics=write.metrics,
                     reason=write.reason,
                     at=AT,
                 )
@@ -318,6 +321,10 @@ class Bench:
     attempts: int = 0
     order: Sequence[int] | None = None
     """In which groups are sampled; None = as they are numbered."""
+    skew: float = 0.0
+    """Added to each recorded log-prob: what the sampler claims is not what it drew from."""
+    reward: float | None = None
+    """The reward of every attempt, instead of what its tokens make."""
     _sampling: anyio.Lock = field(default_factory=anyio.Lock)
     """Held by an attempt, and by a restart of compute: attempts do not see it."""
 
@@ -400,7 +407,9 @@ class Bench:
         self.attempts += 1
         return trial_of(
             recorded,
-            reward=sum(token % 97 for token in (*first.output, *second.output)) / 97,
+            reward=self.reward
+            if self.reward is not None
+            else sum(token % 97 for token in (*first.output, *second.output)) / 97,
             group=group.id,
             batch=group.batch,
             index=index,
@@ -416,7 +425,8 @@ class Bench:
                 SamplingParams(max_tokens=4, stop=(), seed=seed),
             )
         assert sampled.logprobs is not None
-        return Turn([], sampled.tokens.tolist(), logprobs=sampled.logprobs.tolist())
+        claimed = sampled.logprobs + np.float32(self.skew)
+        return Turn([], sampled.tokens.tolist(), logprobs=claimed.tolist())
 
 
 async def training_bench(
@@ -455,6 +465,7 @@ async def _bench(folder: Any, plan: TrainingPlan | SupervisedPlan) -> Bench:
         plan=plan,
         plan_digest=digest,
         sampler=sampler,
+        reference=sampler if isinstance(plan, TrainingPlan) and plan.kl else None,
     )
     records = Records(samplers={sampler.id: sampler})
     return Bench(folder, spec, records, compute)

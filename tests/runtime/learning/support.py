@@ -1,5 +1,7 @@
 """Evidence and trials made by hand: real segments in the real format, sealed as the proxy does."""
 
+import json
+import zlib
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -45,6 +47,10 @@ class Turn:
     top_p: float = 1.0
     top_k: int = -1
     sampler: str = SAMPLER
+    agent: str = ""
+    tools: Sequence[str] | None = None
+    """Types of the tools that the request offers; None = no request is kept."""
+    parse_error: str | None = None
 
 
 @dataclass
@@ -87,8 +93,9 @@ def record(
                 stop=(2,),
             ),
             request_digest=digest_bytes(b"request"),
+            agent=turn.agent,
         )
-        data += evidence.encode(intent, {"suffix": array("i", turn.suffix)})
+        data += evidence.encode(intent, {"suffix": array("i", turn.suffix), **_request(turn)})
         data += _outcome(ids[index], turn)
     calls = tuple(evidence.interactions(data))
     return Recorded(data, seal_of(trial, run, fence, data, calls), calls)
@@ -136,6 +143,13 @@ def trial_of(
     return Trial(**{**values, **changes})
 
 
+def _request(turn: Turn) -> dict[str, array[Any]]:
+    if turn.tools is None:
+        return {}
+    tools = [{"name": f"tool{n}", "type": kind} for n, kind in enumerate(turn.tools)]
+    return {"request": array("B", zlib.compress(json.dumps({"tools": tools}).encode()))}
+
+
 def _outcome(interaction: str, turn: Turn) -> bytes:
     if turn.lost:
         return evidence.encode(
@@ -147,6 +161,7 @@ def _outcome(interaction: str, turn: Turn) -> bytes:
         stop_reason=turn.stop,
         provenance=turn.provenance,
         content=[],
+        parse_error=turn.parse_error,
     )
     arrays: dict[str, array[Any]] = {"output": array("i", turn.output)}
     if turn.logprobs is not None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.learning.advantages import GroupKind, centre, population_std
+from runtime.learning.advantages import GroupKind, centre, divisor, population_std
 
 REWARDS = st.lists(st.floats(-1e30, 1e30), max_size=12)
 
@@ -59,3 +59,13 @@ def test_std_advantages_have_unit_spread(rewards: list[float]) -> None:
 def test_the_order_of_a_group_does_not_matter(rewards: list[float]) -> None:
     reversed_ = centre(rewards[::-1], "std")
     assert reversed_.advantages[::-1] == centre(rewards, "std").advantages
+
+
+def test_divisors_by_hand() -> None:
+    sizes = {"planned_groups": 2, "group_size": 4, "trial_tokens": 5, "group_tokens": 30}
+    assert divisor("planned", **sizes) == 8
+    assert divisor("length", **sizes) == 40
+    assert divisor("group", **sizes) == 60
+    nothing = {**sizes, "trial_tokens": 0, "group_tokens": 0}
+    assert divisor("length", **nothing) == 8
+    assert divisor("group", **nothing) == 2

@@ -9,7 +9,6 @@ from runtime.learning.datums import (
     cross_entropy_datum,
     datum_digest,
     importance_datum,
-    token_weight,
 )
 from runtime.learning.packing import Packed, pack
 from specs.errors import Internal
@@ -31,10 +30,10 @@ def test_only_generated_targets_have_weight_invariant_6() -> None:
     assert not np.signbit(datum.inputs["advantages"][0])
 
 
-def test_planned_divides_by_slots_and_length_also_by_the_trials_own_tokens() -> None:
-    options = {"planned_slots": 8, "trial_tokens": 4}
-    assert token_weight(2.0, per_token="planned", **options) == 0.25
-    assert token_weight(2.0, per_token="length", **options) == 0.0625
+def test_terms_are_added_at_generated_tokens_alone_invariant_6() -> None:
+    terms = np.array([9, 0.5, -0.5, 9, 0.25], np.float32)
+    datum = importance_datum(packed(), 0.25, terms)
+    assert datum.inputs["advantages"].tolist() == [0, 0.75, -0.25, 0, 0.5]
 
 
 def test_a_reward_counts_once_however_many_datums_a_trial_has() -> None:

@@ -9,7 +9,7 @@ from runtime.learning.eligibility import Reason, for_imitation, for_reinforcemen
 from specs.assessment import NoReward
 from specs.ids import Prefix, new_id
 from specs.interaction import Interaction
-from specs.plans import Eligibility
+from specs.objective import Eligibility
 from specs.records import Trial, TrialOutcome, TrialState
 from tests.runtime.learning.support import SAMPLER, Recorded, Turn, record, trial_of
 

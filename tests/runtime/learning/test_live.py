@@ -32,6 +32,34 @@ async def test_a_training_run_is_what_its_records_say(running: Live) -> None:
     assert all(check.checked for check in report.checks), report.checks
 
 
+async def test_a_run_with_every_term_is_what_its_records_say(running: Live) -> None:
+    reads = running.stack.operator
+    first = await running.start({**PLAN, "num_batches": 1})
+    await running.work(first)
+    (reference,) = (await reads.checkpoints(first)).items
+    run = await running.start(
+        {
+            **PLAN,
+            "loss": "ppo",
+            "clip": {"high": 1.28},
+            "kl": {"coefficient": 0.1, "reference": reference.id, "discount": 0.5},
+            "credit": {"discount": 0.9},
+            "advantages": {"normalise": "std", "per_token": "group"},
+        }
+    )
+    await running.work(run)
+    spec = (await reads.run(run)).spec
+    assert spec.reference is not None
+    assert spec.reference.adapter == reference.adapter
+    for update in (await reads.updates(run)).items:
+        assert update.loss_config == {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28}
+        assert update.metrics["kl_reference"] != 0
+        for contribution in update.contributions:
+            assert contribution.reference is not None
+            assert await reads.object(contribution.reference)
+    assert failures(await verify_run(reads, running.compute, run, samples=None)) == {}
+
+
 async def test_a_supervised_run_learns_the_selected_trials_of_its_source(running: Live) -> None:
     source = await running.start(PLAN)
     await running.work(source)

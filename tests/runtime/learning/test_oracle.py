@@ -1,6 +1,7 @@
 """Against the Tinker cookbook 0.5.8: the same numbers where both mean the same, and the cases
 where ours must differ (invariants 4 to 6)."""
 
+import asyncio
 import importlib
 import warnings
 from collections.abc import Sequence
@@ -15,9 +16,11 @@ from runtime.learning.advantages import centre
 from runtime.learning.datums import cross_entropy_datum, importance_datum
 from runtime.learning.metrics import Drift
 from runtime.learning.packing import pack
+from runtime.learning.penalty import Compared, differences, penalties
 from runtime.learning.settlement import judge, settle
 from specs.assessment import NoReward
 from specs.ids import Prefix, new_id
+from specs.objective import KlPenalty
 from specs.plans import BatchShape, TrainingPlan
 from tests.runtime.learning.support import SAMPLER, Recorded, Turn, record, trial_of
 
@@ -150,6 +153,59 @@ def test_kl_and_entropy_equal_the_cookbooks(
     measures = drift.measures()
     for name in ("kl_sample_train_v1", "kl_sample_train_v2", "entropy"):
         assert measures[name] == pytest.approx(expected[f"optim/{name}"], rel=1e-4, abs=1e-5)
+
+
+@SETTINGS
+@given(
+    group=GROUPS.map(lambda groups: groups[0]),
+    seed=st.integers(0, 99),
+    coefficient=st.floats(0.01, 2),
+    discount=st.sampled_from([0.0, 0.9, 1.0]),
+)
+def test_the_kl_penalty_of_a_batch_of_one_group_equals_the_cookbooks(
+    cookbook: Cookbook,
+    group: list[tuple[Recorded, float]],
+    seed: int,
+    coefficient: float,
+    discount: float,
+) -> None:
+    """Theirs also weighs observations where a discount passes over them; ours never (6)."""
+    random = np.random.default_rng(seed)
+    (advantages,), theirs = cookbook.data([cookbook.group(group)])
+    packed = [item for recorded, _ in group for item in pack(recorded.calls)]
+    reference = [-5 * random.random(len(item.tokens), np.float32) for item in packed]
+    asked = {
+        (*item.tokens.tolist(), int(item.targets[-1])): values
+        for item, values in zip(packed, reference, strict=True)
+    }
+    known = [asked[(*item.tokens.tolist(), int(item.targets[-1]))] for item in packed]
+
+    class Client:
+        async def compute_logprobs_async(self, sequence: Any) -> list[float | None]:
+            return [None, *asked[tuple(sequence.to_ints())].tolist()]
+
+    measured = asyncio.run(
+        cookbook.metrics.incorporate_kl_penalty(theirs, Client(), coefficient, discount)
+    )
+    compared = [Compared(item, values) for item, values in zip(packed, known, strict=True)]
+    terms = penalties(compared, KlPenalty(coefficient=coefficient, discount=discount))
+    weights = [
+        advantage
+        for (recorded, _), advantage in zip(group, advantages.tolist(), strict=True)
+        for _ in pack(recorded.calls)
+    ]
+    gaps, tokens = 0.0, 0
+    for item, term, weight, their in zip(compared, terms, weights, theirs, strict=True):
+        ours = importance_datum(item.packed, weight, term.astype(np.float32))
+        mask = item.packed.generated
+        expected = their.loss_fn_inputs["advantages"].to_numpy()
+        np.testing.assert_allclose(
+            ours.inputs["advantages"][mask], expected[mask], rtol=1e-4, atol=1e-4
+        )
+        assert not ours.inputs["advantages"][~mask].any()
+        gaps += float(differences(item).sum())
+        tokens += item.packed.trained_tokens
+    assert gaps / tokens == pytest.approx(measured["kl_policy_base"], rel=1e-4, abs=1e-4)
 
 
 @SETTINGS

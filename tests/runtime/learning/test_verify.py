@@ -270,6 +270,16 @@ TAMPERED: list[tuple[str, str, Tamper]] = [
         lambda f: f.event("batch.settled", census={"trials": 1}),
     ),
     ("an advantage changed", "batches.advantages", lambda f: f.set("trials", 0, advantage=0.1)),
+    (
+        "another clipping of the loss",
+        "updates.contributions",
+        lambda f: f.set("updates", 0, loss_config={"clip_high_threshold": 9.0}),
+    ),
+    (
+        "a reference that nothing was compared with",
+        "updates.contributions",
+        lambda f: _contribution(f, 0, reference="sha256:" + "2" * 64),
+    ),
     ("a weight changed", "updates.contributions", lambda f: _contribution(f, 0, weight=9.0)),
     (
         "a datum's digest changed",
