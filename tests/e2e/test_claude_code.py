@@ -78,7 +78,8 @@ def stack() -> Iterator[Stack]:
         patch.setenv("PRACTICUM_MODELS", str(folder))
         write_tasks(made.root / "tasks", 1)
         task = made.root / "tasks" / "task-0" / "task.toml"
-        task.write_text(task.read_text().replace("memory_mb = 256", "memory_mb = 2048"))
+        text = task.read_text().replace("memory_mb = 256", "memory_mb = 2048")
+        task.write_text(text.replace("[agent]\ntimeout_sec = 60.0", "[agent]\ntimeout_sec = 240.0"))
         scenario = {
             "schema": "practicum.scenario/v1",
             "tokenizer": cached.name,
