@@ -64,6 +64,7 @@ requirements: .venv/.dev ## renew the hash-pinned requirements from pyproject.to
 	compile="$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.12"
 	$$compile pyproject.toml -o requirements/base.txt
 	$$compile pyproject.toml --extra local -o requirements/local.txt
+	$$compile pyproject.toml --extra tinker -o requirements/tinker.txt
 	$$compile pyproject.toml --extra local --extra tinker --group dev -o requirements/dev.txt
 	$$compile requirements/litellm.in -o requirements/litellm.txt
 

@@ -39,6 +39,7 @@ class EventType(StrEnum):
     UPDATE_SKIPPED = "update.skipped"
     UPDATE_VOID = "update.void"
     CHECKPOINT_SAVED = "checkpoint.saved"
+    COMPUTE_WAITING = "compute.waiting"
 
     @property
     def ends_stream(self) -> bool:

@@ -47,7 +47,7 @@ SERVES: Mapping[Backend, frozenset[FamilyName]] = MappingProxyType(
     {
         "torch": frozenset[FamilyName]({"chatml"}),
         "scripted": frozenset[FamilyName](RENDERERS),
-        "tinker": frozenset[FamilyName](RENDERERS) - {"chatml"},
+        "tinker": frozenset[FamilyName](RENDERERS),
         "upstream": frozenset[FamilyName](RENDERERS),
     }
 )

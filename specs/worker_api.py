@@ -232,6 +232,20 @@ class CheckpointSaved(Contract):
     checkpoint: Checkpoint
 
 
+class ComputeWaiting(Contract):
+    """Write: a training service keeps an operation waiting, for another reason than before;
+    `active` says that it no longer does."""
+
+    type: Literal["compute.waiting"] = "compute.waiting"
+    operation: str = Field(max_length=64)
+    trainer: str | None = None
+    state: Literal["active", "slow", "rate_limited", "no_capacity", "paused"]
+    reason: str | None = None
+    """The service's own words."""
+    seconds: float = Field(ge=0)
+    """How long the operation had been under way when this was seen."""
+
+
 class LogWritten(Contract):
     """Write: a piece of a log; causes no event."""
 
@@ -257,6 +271,7 @@ Write = Annotated[
     | UpdateEnded
     | UpdateSkipped
     | CheckpointSaved
+    | ComputeWaiting
     | LogWritten,
     Field(discriminator="type"),
 ]

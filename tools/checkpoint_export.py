@@ -70,8 +70,15 @@ def write_export(
 
     Raises:
         Conflict: the folder exists.
-        InvalidInput: it cannot be written.
+        InvalidInput: it cannot be written, or its weights are not here.
     """
+    if sampler.backend == "tinker":
+        raise InvalidInput(
+            f"The weights of {checkpoint.id} are at the training service, under"
+            f" {json.loads(adapter)['sampler_path']}.",
+            object=ErrorObject(type="checkpoint", id=checkpoint.id),
+            next="Download them from there with the service's own tools.",
+        )
     if folder.exists():
         raise Conflict(
             f"{folder} exists already.",

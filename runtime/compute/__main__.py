@@ -3,9 +3,11 @@
 import argparse
 from pathlib import Path
 
+from runtime.compute.router import LocalCompute
 from runtime.compute.server import serve
 from runtime.home import Home
 from specs import canonical
+from specs.tinker import TinkerSettings
 from specs.upstream import Upstream
 
 
@@ -26,17 +28,20 @@ def main() -> None:
         help="that cached prefixes of prompts may take; 0 keeps none",
     )
     parser.add_argument("--upstream", action="append", default=[], help="a specs.upstream, as JSON")
+    parser.add_argument("--tinker", default="{}", help="a specs.tinker.TinkerSettings, as JSON")
     arguments = parser.parse_args()
     upstreams = [canonical.read(Upstream, text, what="upstream") for text in arguments.upstream]
+    tinker = canonical.read(TinkerSettings, arguments.tinker, what="training service")
     home = Home.at(arguments.home)
     home.create()
-    serve(
-        home.compute_socket,
+    compute = LocalCompute(
         home.compute,
         threads=arguments.threads,
         prefix_bytes=arguments.prefix_bytes,
         upstreams=upstreams,
+        tinker=tinker,
     )
+    serve(home.compute_socket, compute)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ type FloatArray = npt.NDArray[np.float32]
 
 type Provenance = Literal["sampled", "scripted", "upstream"]
 type StopReason = Literal["stop", "length"]
+type WaitState = Literal["active", "slow", "rate_limited", "no_capacity", "paused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,21 @@ class SavedBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """An operation that a training service keeps waiting, and what it says about that.
+
+    `seconds` since it began; `trainer` is None where it samples.
+    """
+
+    operation: str
+    model: str
+    trainer: str | None
+    state: WaitState
+    reason: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """`incarnation` is new for every process; `trainers` lists the live ones."""
 
@@ -188,6 +204,8 @@ class Health:
     trainers: tuple[str, ...]
     trainers_created: int
     """How many trainers this incarnation ever opened; evaluation must leave it unchanged."""
+    waits: tuple[Wait, ...] = ()
+    """Operations that a remote service keeps waiting."""
 
 
 class Compute(Protocol):

@@ -3,9 +3,11 @@
 Calls go to the backend of the model they name. What needs no torch (models, tokenizers,
 scripted replies, saved files) is answered without importing it; torch and its threads start
 with the first call that needs them, so a process that only plays scenarios stays small and a
-server is ready at once.
+server is ready at once. The SDK of a training service is imported with the first call of its
+models, too. A saved state or adapter is found in one store, whichever backend saved it.
 """
 
+import os
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -40,12 +42,17 @@ from runtime.compute.protocol import (
 from runtime.compute.scripted import ScriptedCompute
 from runtime.compute.store import Store
 from runtime.compute.threads import Threads
+from runtime.compute.tinker_models import TinkerModels
+from runtime.compute.tinker_refs import Ledger
 from runtime.compute.upstreams import Upstreams
-from specs.errors import ErrorCode, ErrorObject, InvalidInput
+from runtime.compute.waits import Waits
+from specs.errors import ErrorCode, ErrorObject, InvalidInput, Unavailable
 from specs.model import ModelInfo
+from specs.tinker import TinkerSettings
 from specs.upstream import Upstream
 
 if TYPE_CHECKING:
+    from runtime.compute.tinker_backend import TinkerCompute
     from runtime.compute.torch_backend import TorchCompute
 
 
@@ -63,14 +70,22 @@ class LocalCompute:
         threads: int | None = None,
         prefix_bytes: int | None = None,
         upstreams: Sequence[Upstream] = (),
+        tinker: TinkerSettings | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._upstreams = Upstreams(upstreams)
+        self._remote = TinkerModels(
+            tinker or TinkerSettings(), os.environ if environment is None else environment
+        )
         self._store = Store(state_folder)
         self._threads = Threads.choose(threads)
         self._prefix_bytes = prefix_bytes
         self._incarnation = secrets.token_hex(16)
         self._scripted = ScriptedCompute()
         self._torch: TorchCompute | None = None
+        self._tinker: TinkerCompute | None = None
+        self._ledger = Ledger(state_folder / "tinker")
+        self._waits = Waits()
         self._starting = anyio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -85,7 +100,9 @@ class LocalCompute:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the threads after their running operation."""
+        """End the threads after their running operation, and what is open at a service."""
+        if self._tinker is not None:
+            await self._tinker.aclose()
         if self._torch is not None:
             await self._torch.aclose()
 
@@ -106,32 +123,78 @@ class LocalCompute:
             prefix_bytes=PREFIX_BYTES if self._prefix_bytes is None else self._prefix_bytes,
         )
 
+    async def tinker(self) -> "TinkerCompute":
+        """The training service's backend, started now if it was not.
+
+        Raises:
+            Unavailable: there is no key (`service_key_missing`), or its SDK is not installed.
+        """
+        self._remote.key()
+        async with self._starting:
+            if self._tinker is None:
+                self._tinker = await anyio.to_thread.run_sync(self._start_tinker)
+        return self._tinker
+
+    def _start_tinker(self) -> "TinkerCompute":
+        try:
+            from runtime.compute.tinker_backend import TinkerCompute  # imports the SDK: seconds
+            from runtime.compute.tinker_service import Service
+        except ModuleNotFoundError as error:
+            raise Unavailable(
+                f"The training service's SDK is not installed: {error}.",
+                code=ErrorCode.COMPUTE_UNAVAILABLE,
+                object=ErrorObject(type="process", id="compute"),
+                next="Install practicum with the extra `tinker`.",
+            ) from None
+        return TinkerCompute(
+            self._store,
+            self._ledger,
+            Service(self._remote, self._waits),
+            incarnation=self._incarnation,
+        )
+
+    async def _of(self, trainer: str) -> "TorchCompute | TinkerCompute":
+        """The backend in which a trainer lives; torch for one that lives nowhere."""
+        if self._tinker is not None and trainer in self._tinker:
+            return self._tinker
+        return await self.torch()
+
     async def health(self) -> Health:
         """Who this is, and which trainers live here."""
+        trainers, created = (), 0
         if self._torch is not None:
-            return await self._torch.health()
+            local = await self._torch.health()
+            trainers, created = local.trainers, local.trainers_created
+        if self._tinker is not None:
+            trainers, created = trainers + self._tinker.trainers, created + self._tinker.created
         return Health(
             incarnation=self._incarnation,
             backend="torch",
             threads=self._threads.train,
-            trainers=(),
-            trainers_created=0,
+            trainers=trainers,
+            trainers_created=created,
+            waits=self._waits.current(),
         )
 
     async def models(self) -> list[ModelInfo]:
         """Every known model, present or not."""
-        return await anyio.to_thread.run_sync(models.list_models) + self._upstreams.models()
+        local = await anyio.to_thread.run_sync(models.list_models)
+        return local + self._upstreams.models() + self._remote.models()
 
     async def model(self, name: str) -> ModelInfo:
         """One model."""
         if name in self._upstreams:
             return self._upstreams.model(name)
+        if name in self._remote:
+            return self._remote.model(name)
         return await anyio.to_thread.run_sync(models.model_info, name)
 
     async def tokenizer(self, name: str) -> bytes:
         """`tokenizer.json` of a model."""
         if name in self._upstreams:
             return self._upstreams.tokenizer(name)
+        if name in self._remote:
+            return await anyio.to_thread.run_sync(self._remote.tokenizer, name)
         return await anyio.to_thread.run_sync(models.tokenizer_bytes, name)
 
     async def sample(
@@ -145,6 +208,9 @@ class LocalCompute:
     ) -> list[Sampled]:
         """Sample. Cancelling frees the sequences' place in the batch."""
         self._upstreams.refuse(sampler.base_model)
+        if sampler.base_model in self._remote:
+            samplers = (await self.tinker()).samplers
+            return await samplers.sample(sampler, prompt, params, num_samples=num_samples)
         if (await self.model(sampler.base_model)).backend == "scripted":
             _refuse_adapter(sampler)
             return await self._scripted.sample(
@@ -164,6 +230,11 @@ class LocalCompute:
     ) -> AsyncGenerator[AsyncIterator[Chunk]]:
         """Sample one sequence in chunks. Leaving or cancelling frees its place in the batch."""
         self._upstreams.refuse(sampler.base_model)
+        if sampler.base_model in self._remote:
+            samplers = (await self.tinker()).samplers
+            async with samplers.stream(sampler, prompt, params) as chunks:
+                yield chunks
+            return
         if (await self.model(sampler.base_model)).backend == "scripted":
             (sampled,) = await self.sample(sampler, prompt, params, context=context)
             yield _each(chunked(sampled, SCRIPTED_CHUNK))
@@ -175,6 +246,8 @@ class LocalCompute:
     async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
         """Log-probability of each token given those before it; the first is NaN."""
         self._upstreams.refuse(sampler.base_model)
+        if sampler.base_model in self._remote:
+            return await (await self.tinker()).samplers.logprobs(sampler, tokens)
         if (await self.model(sampler.base_model)).backend == "scripted":
             raise _not_torch(sampler.base_model, "has no log-probabilities")
         return await (await self.torch()).logprobs(sampler, tokens)
@@ -194,16 +267,22 @@ class LocalCompute:
     async def create_trainer(self, trainer: str, init: TrainerInit) -> TrainerInfo:
         """Open a trainer; repeating the call returns the same one."""
         self._upstreams.refuse(init.base_model)
+        if init.base_model in self._remote:
+            return await (await self.tinker()).create_trainer(trainer, init)
         if not (await self.model(init.base_model)).trainable:
             raise _not_torch(init.base_model, "cannot be trained")
         return await (await self.torch()).create_trainer(trainer, init)
 
     async def trainer(self, trainer: str) -> TrainerInfo | None:
         """A live trainer, or None."""
+        if self._tinker is not None and trainer in self._tinker:
+            return await self._tinker.trainer(trainer)
         return None if self._torch is None else await self._torch.trainer(trainer)
 
     async def close_trainer(self, trainer: str) -> None:
         """End a trainer after its running operation; queued ones fail."""
+        if self._tinker is not None:
+            await self._tinker.close_trainer(trainer)
         if self._torch is not None:
             await self._torch.close_trainer(trainer)
 
@@ -217,21 +296,24 @@ class LocalCompute:
         config: LossConfig = NO_CONFIG,
     ) -> ForwardResult:
         """Forward, and with `backward` add to the accumulated gradient."""
-        return await (await self.torch()).forward(
+        return await (await self._of(trainer)).forward(
             trainer, data, loss, backward=backward, config=config
         )
 
     async def optim_step(self, trainer: str, params: AdamParams) -> Mapping[str, float]:
         """Apply and clear the accumulated gradient."""
-        return await (await self.torch()).optim_step(trainer, params)
+        return await (await self._of(trainer)).optim_step(trainer, params)
 
     async def save_state(self, trainer: str, name: str) -> SavedBytes:
         """Save adapter and optimizer state under `name`."""
-        return await (await self.torch()).save_state(trainer, name)
+        return await (await self._of(trainer)).save_state(trainer, name)
 
     async def find_state(self, name: str) -> SavedBytes | None:
         """Digest and size of a saved state, or None."""
-        return await anyio.to_thread.run_sync(self._store.find_state, name)
+        found = await anyio.to_thread.run_sync(self._store.find_state, name)
+        if found is None and await anyio.to_thread.run_sync(self._ledger.find, name):
+            return await (await self.tinker()).find_state(name)
+        return found
 
     async def get_state(self, name: str) -> bytes:
         """A saved state's bytes."""
@@ -244,10 +326,11 @@ class LocalCompute:
     async def drop_state(self, name: str) -> None:
         """Forget a saved state."""
         await anyio.to_thread.run_sync(self._store.drop_state, name)
+        await anyio.to_thread.run_sync(self._ledger.drop, name)
 
     async def save_adapter(self, trainer: str) -> SavedBytes:
         """Save the current adapter by content."""
-        return await (await self.torch()).save_adapter(trainer)
+        return await (await self._of(trainer)).save_adapter(trainer)
 
 
 async def _each(chunks: Iterable[Chunk]) -> AsyncGenerator[Chunk]:

@@ -12,7 +12,7 @@ import argparse
 import logging
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,6 @@ from runtime.compute.wire import (
     frame,
 )
 from specs.errors import ErrorCode, ErrorObject, Internal, InvalidInput, PracticumError
-from specs.upstream import Upstream
 
 _log = logging.getLogger(__name__)
 
@@ -361,23 +360,14 @@ def main() -> None:
         help="of torch, for both kinds of work; else see `threads`",
     )
     arguments = parser.parse_args()
-    serve(arguments.socket, arguments.state, threads=arguments.threads)
+    serve(arguments.socket, LocalCompute(arguments.state, threads=arguments.threads))
 
 
-def serve(
-    path: Path,
-    state: Path,
-    *,
-    threads: int | None = None,
-    prefix_bytes: int | None = None,
-    upstreams: Sequence[Upstream] = (),
-) -> None:
+def serve(path: Path, compute: LocalCompute) -> None:
     """Serve on the socket `path` until SIGTERM or SIGINT."""
     # Before uvicorn takes the signal over, and after: it raises it again once it has ended.
     signal.signal(signal.SIGTERM, _exit)
-    app = create_app(
-        LocalCompute(state, threads=threads, prefix_bytes=prefix_bytes, upstreams=upstreams)
-    )
+    app = create_app(compute)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S)
     with exclusive.listen(path) as listening:
         try:

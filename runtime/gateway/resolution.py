@@ -144,6 +144,16 @@ def _require_kept(checkpoint: Checkpoint, profile: str) -> None:
 def _require_present(
     base: ModelInfo | None, name: str, sampler: SamplerRef | None, profile: str
 ) -> None:
+    if base is not None and base.backend == "tinker" and not base.present:
+        raise invalid(
+            f"The model {name!r} cannot be used: the key of the training service is not set.",
+            "profile",
+            "/agent/model",
+            name=profile,
+            code=ErrorCode.SERVICE_KEY_MISSING,
+            next="Set the key (`key_env` in config.toml, TINKER_API_KEY) in the shell that runs"
+            " `practicum up`, then `practicum down` and `practicum up`.",
+        )
     cause = None
     if base is None:
         cause = f"No model {name!r} is known here"

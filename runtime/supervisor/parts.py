@@ -24,12 +24,13 @@ _EVERYWHERE = (
     "USER",
     "XDG_CACHE_HOME",
 )
-_PROVIDER = ("HTTPS_PROXY", "NO_PROXY", "TINKER_API_KEY", "TINKER_BASE_URL")
+_PROVIDER = ("HTTPS_PROXY", "NO_PROXY")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One process. `provider` parts alone see provider keys (invariant 13)."""
+    """One process. `provider` parts alone reach providers, each with its own keys alone
+    (invariant 13)."""
 
     name: str
     module: str

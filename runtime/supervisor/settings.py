@@ -18,6 +18,13 @@
     model = "judge-large-1"
     key_env = "JUDGE_KEY" # where `practicum up` is run; the proxy alone is given it
     context_tokens = 200000
+    [tinker]              # the training service; compute alone is given its key
+    key_env = "TINKER_API_KEY"
+    [[tinker.models]]     # named `tinker/qwen3-8b`
+    name = "qwen3-8b"
+    model = "Qwen/Qwen3-8B"
+    tokenizer = "qwen3"
+    context_tokens = 32768
 
 What is set nowhere is left to the part that it belongs to. A flag travels to the supervisor as
 the environment variable, so there is one place that decides.
@@ -33,6 +40,7 @@ from runtime.home import Home
 from specs import canonical
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput
+from specs.tinker import TinkerSettings
 from specs.upstream import Upstream
 
 LEASE = "PRACTICUM_LEASE_SEC"
@@ -79,6 +87,7 @@ class Settings(Contract):
     compute: ComputeSettings = ComputeSettings()
     proxy: ProxySettings = ProxySettings()
     upstreams: tuple[Upstream, ...] = ()
+    tinker: TinkerSettings = TinkerSettings()
 
     @model_validator(mode="after")
     def _one_of_each_name(self) -> Self:
@@ -101,13 +110,18 @@ class Settings(Contract):
             chosen += ["--prefix-bytes", str(self.compute.prefix_bytes)]
         if part == "proxy" and self.proxy.stage_bytes is not None:
             chosen += ["--stage-bytes", str(self.proxy.stage_bytes)]
+        if part == "compute" and self.tinker.models:
+            chosen += ["--tinker", self.tinker.model_dump_json(exclude_none=True)]
         if part in ("compute", "proxy"):
             for one in self.upstreams:
                 chosen += ["--upstream", one.model_dump_json(exclude_none=True)]
         return chosen
 
     def keys(self, part: str) -> frozenset[str]:
-        """Names of the variables with upstreams' keys that a part is given."""
+        """Names of the variables with keys that a part is given: upstreams' to the proxy, the
+        training service's to compute."""
+        if part == "compute":
+            return frozenset({self.tinker.key_env})
         if part != "proxy":
             return frozenset()
         return frozenset(one.key_env for one in self.upstreams if one.key_env is not None)

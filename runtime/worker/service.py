@@ -33,6 +33,7 @@ from runtime.execution.settle import settle_open_trials
 from runtime.execution.workplace import Tool, local_workplace
 from runtime.home import Home
 from runtime.worker.drivers import drive
+from runtime.worker.waiting import watch_waits
 from specs import canonical
 from specs.errors import (
     Internal,
@@ -204,6 +205,7 @@ class Worker:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._beat, context)
                 group.start_soon(_flush, context)
+                group.start_soon(watch_waits, context)
 
                 async def watch_stop() -> None:
                     nonlocal stopped

@@ -35,6 +35,7 @@ _HANDLERS: dict[type[Contract], Callable[[Change, Any], None]] = {
     worker_api.UpdateEnded: updates.update_ended,
     worker_api.UpdateSkipped: updates.update_skipped,
     worker_api.CheckpointSaved: models.checkpoint_saved,
+    worker_api.ComputeWaiting: models.compute_waiting,
 }
 """Every write but logs, which are gathered into one insert."""
 

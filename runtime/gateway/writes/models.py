@@ -1,4 +1,5 @@
-"""Samplers and checkpoints: what the policy was, and what is kept of it."""
+"""Samplers and checkpoints: what the policy was, and what is kept of it; and what keeps its
+service waiting."""
 
 import sqlalchemy as sa
 
@@ -10,7 +11,7 @@ from runtime.gateway.writes.updates import require_acknowledged
 from runtime.storage.tables import checkpoints, samplers
 from specs.events import EventType
 from specs.records import Checkpoint
-from specs.worker_api import CheckpointSaved, SamplerSaved
+from specs.worker_api import CheckpointSaved, ComputeWaiting, SamplerSaved
 
 
 def sampler_saved(change: Change, write: SamplerSaved) -> None:
@@ -95,3 +96,8 @@ def _store(change: Change, checkpoint: Checkpoint) -> None:
         sampler=checkpoint.sampler,
         final=checkpoint.final,
     )
+
+
+def compute_waiting(change: Change, write: ComputeWaiting) -> None:
+    """An event alone: nothing is recorded of it elsewhere."""
+    change.emit(EventType.COMPUTE_WAITING, **write.model_dump(exclude={"type"}))

@@ -1,9 +1,12 @@
-"""A model cache of its own for these tests, and both carriers of the protocol.
+"""A model cache of its own for these tests, and all carriers of the protocol.
 
-`compute` runs each test twice: against `LocalCompute` in process, and against the same behind
-a real HTTP server on a Unix socket.
+`compute` runs each test against `LocalCompute` in process, and against the same behind a real
+HTTP server on a Unix socket. A module that names the carrier `tinker` too has it run against
+the training service's real SDK, which talks to a loopback service in another process. `model`
+is the model under test: `tiny`, wherever it is.
 """
 
+import gc
 import os
 import threading
 from collections.abc import AsyncGenerator, Generator
@@ -23,6 +26,7 @@ from runtime.compute.client import HttpCompute
 from runtime.compute.protocol import Compute
 from runtime.compute.router import LocalCompute
 from runtime.compute.server import create_app
+from tests.runtime.compute.loopback import REMOTE, Loopback, loopback
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -70,14 +74,52 @@ async def http_compute(state: Path, socket: Path) -> AsyncGenerator[HttpCompute]
             yield client
 
 
+@pytest.fixture(scope="session")
+def _running_service(
+    model_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Loopback]:
+    with loopback(tmp_path_factory.mktemp("service")) as made:
+        yield made
+
+
+@pytest.fixture
+def swept() -> Generator[None]:
+    """What the SDK leaves is collected where its warnings are expected (`LEAVES`), not later."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def service(_running_service: Loopback, swept: None) -> Generator[Loopback]:
+    """The loopback service, where nothing goes wrong yet."""
+    yield _running_service
+    _running_service.reset()
+
+
 @pytest.fixture(params=["local", "http"])
+def carrier(request: pytest.FixtureRequest) -> str:
+    """How the protocol is carried."""
+    return request.param
+
+
+@pytest.fixture
+def model(carrier: str) -> str:
+    """The model under test, by its name there."""
+    return REMOTE if carrier == "tinker" else models.TINY
+
+
+@pytest.fixture
 async def compute(
-    request: pytest.FixtureRequest, tmp_path: Path, short_dir: Path
+    carrier: str, request: pytest.FixtureRequest, tmp_path: Path, short_dir: Path
 ) -> AsyncGenerator[Compute]:
     """The protocol over each carrier."""
-    if request.param == "local":
+    if carrier == "local":
         async with LocalCompute(tmp_path / "state") as local:
             yield local
+    elif carrier == "tinker":
+        service: Loopback = request.getfixturevalue("service")
+        async with service.compute(tmp_path / "state") as remote:
+            yield remote
     else:
         async with http_compute(tmp_path / "state", short_dir / "s") as client:
             yield client

@@ -59,12 +59,12 @@ def target_datum(tokens: IntArray, weights: Sequence[float] | None = None) -> Da
 
 
 async def trained_adapter(
-    compute: Compute, trainer: str = "warmup", *, seed: int = 3
+    compute: Compute, trainer: str = "warmup", *, seed: int = 3, model: str = TINY
 ) -> SamplerSpec:
     """A sampler with an adapter that clearly differs from its base."""
-    await compute.create_trainer(trainer, TrainerInit(TINY, LoraSpec(seed=seed)))
+    await compute.create_trainer(trainer, TrainerInit(model, LoraSpec(seed=seed)))
     data = [target_datum(prompt(40, seed))]
     for _ in range(3):
         await compute.forward(trainer, data, Loss.CROSS_ENTROPY, backward=True)
         await compute.optim_step(trainer, AdamParams(1e-2))
-    return SamplerSpec(TINY, (await compute.save_adapter(trainer)).digest)
+    return SamplerSpec(model, (await compute.save_adapter(trainer)).digest)

@@ -226,6 +226,23 @@ async def test_refusals_name_field_and_next_step_and_store_nothing(stack: Stack)
     assert refused.value.problem.next == "practicum model pull absent"
 
 
+async def test_a_missing_key_of_the_training_service_is_told_before_any_work(
+    stack: Stack,
+) -> None:
+    await stage.publish(stack)
+    remote = stage.model("tinker/m", backend="tinker", present=False)
+    await stack.worker.put_models(ModelList(models=[remote]))
+    before = await rows(stack)
+    submission = stage.submission(stage.TRAINING, model="tinker/m")
+    for attempt in (stack.operator.start, stack.operator.dry_run):
+        with pytest.raises(PracticumError) as refused:
+            await attempt(submission)
+        problem = refused.value.problem
+        assert problem.code == "service_key_missing"
+        assert "TINKER_API_KEY" in (problem.next or "")
+    assert await rows(stack) == before
+
+
 async def evaluated(stack: Stack) -> str:
     """A run that has ended, with one rewarded trial of complete evidence and one failure."""
     run = await stage.start(stack)

@@ -13,7 +13,7 @@ from runtime.gateway import events
 from runtime.home import Role
 from specs.events import Event, EventType
 from specs.records import LogPiece
-from specs.worker_api import LogWritten
+from specs.worker_api import ComputeWaiting, LogWritten
 from tests.runtime.gateway import stage
 from tests.runtime.gateway.stage import Hand, Stack
 
@@ -169,3 +169,16 @@ async def test_logs_are_read_by_source_and_trial_in_bounded_pieces(stack: Stack)
         if (cursor := page.next) is None:
             break
     assert texts == ["x" * 65536] * 18
+
+
+async def test_what_a_training_service_keeps_waiting_is_an_event(stack: Stack) -> None:
+    await stage.publish(stack)
+    run = await stage.start(stack)
+    hand = await Hand.take(stack)
+    waiting = ComputeWaiting(
+        operation="forward", trainer="trn_1", state="rate_limited", reason="too many", seconds=7.5
+    )
+    await hand.write(waiting)
+    event = (await stack.operator.events(run, limit=1000)).events[-1]
+    assert event.type is EventType.COMPUTE_WAITING
+    assert event.data == waiting.model_dump(mode="json", exclude={"type"})
