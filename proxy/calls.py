@@ -151,6 +151,9 @@ class Calls:
             spent=_spent(trial),
         )
         packed = await self._compress(body)
+        one_call = request.one_call and voice.family.ends_calls
+        if request.one_call and (not one_call or voice.info.backend == "upstream"):
+            vain |= {"parallel_tool_calls"}
         unenforced = {f"unenforced:{name}" for name in vain}
         extends = match.base if match.branch is None else None
         intent = Intent(
@@ -189,6 +192,7 @@ class Calls:
             sought.marks,
             system=conversation.system,
             begun=voice.family.begun(conversation),
+            one_call=one_call,
             streamed=request.stream,
         )
         if match.retried is not None:

@@ -26,7 +26,7 @@ class Heard:
     sampled: Sampled
     content: list[JsonValue]
     parse_error: str | None
-    stop_reason: Literal["stop", "length", "sequence"]
+    stop_reason: Literal["stop", "length", "sequence", "call"]
     stop_sequence: str | None
 
 
@@ -38,33 +38,48 @@ class Hearing:
         decoder: of the model's tokenizer.
         reader: of the model's family.
         stop_sequences: texts that end the answer.
+        one_call: whether the first call ends it.
     """
 
     def __init__(
-        self, interaction: str, decoder: Decoder, reader: Reader, stop_sequences: Sequence[str]
+        self,
+        interaction: str,
+        decoder: Decoder,
+        reader: Reader,
+        stop_sequences: Sequence[str],
+        *,
+        one_call: bool = False,
     ) -> None:
         self._interaction = interaction
         self._decoder = decoder
         self._reader = reader
         self._stops = StopText(stop_sequences) if stop_sequences else None
         self._chunks: list[Chunk] = []
+        self._one_call = one_call
         self._cut: _Cut | None = None
 
     @property
     def over(self) -> bool:
-        """Whether a stop sequence has ended the answer: sample no further."""
-        return self._cut is not None
+        """Whether a stop sequence or a call has ended the answer: sample no further."""
+        return self._cut is not None or self._called
+
+    @property
+    def _called(self) -> bool:
+        return self._one_call and self._reader.calls > 0
 
     def feed(self, chunk: Chunk) -> list[Delta]:
         """Read what arrived: the deltas that may be shown."""
-        if self._stops is None:
+        if self._stops is None and not self._one_call:
             self._chunks.append(chunk)
             return self._reader.feed(self._decoder.feed(chunk.tokens.tolist()))
         shown: list[Delta] = []
         for index, token in enumerate(chunk.tokens.tolist()):
             deltas = self._reader.feed(self._decoder.feed([token]))
-            self._cut = self._stops.feed(deltas, shown)
-            if self._cut is not None:
+            if self._stops is None:
+                shown += deltas
+            else:
+                self._cut = self._stops.feed(deltas, shown)
+            if self.over:
                 self._chunks.append(_head(chunk, index + 1))
                 return shown
         self._chunks.append(chunk)
@@ -84,7 +99,9 @@ class Hearing:
             self._cut = self._stops.close(content)
         if self._cut is not None:
             content = _before(content, self._cut)
-        reason = sampled.stop_reason if self._cut is None else "sequence"
+        reason = sampled.stop_reason
+        if self.over:
+            reason = "call" if self._cut is None else "sequence"
         sequence = None if self._cut is None else self._cut.sequence
         return Heard(sampled, self._signed(content), parsed.parse_error, reason, sequence)
 

@@ -179,7 +179,8 @@ class Life:
             return await self._upstreams.hear(voice, name, asked, used)
         prefilled = call.messages[-1].role == "assistant"
         reader = voice.family.reader(call=name, tools=tools, prefilled=prefilled, begun=call.begun)
-        hearing = Hearing(name, voice.codec.decoder(), reader, used.stop_sequences)
+        decoder, stops = voice.codec.decoder(), used.stop_sequences
+        hearing = Hearing(name, decoder, reader, stops, one_call=call.one_call)
         sampling = self._compute.stream(voice.sampler, ids, params(used), context=context)
         async with sampling as chunks:
             async for chunk in chunks:

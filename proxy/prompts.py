@@ -58,5 +58,5 @@ def _rendered(
     """The turns from `start`, behind the output of `base`."""
     if base is None:
         return voice.family.prompt(conversation)
-    last = voice.stops.get(base.output[-1]) if base.output else None
+    last = voice.codec.name(base.output[-1]) if base.output else None
     return voice.family.suffix(conversation, start, last)

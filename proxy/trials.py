@@ -67,6 +67,8 @@ class Call:
     system: tuple[str, ...] = ()
     begun: Sequence[Piece] | None = None
     """What of the answer its prompt has (see `Family.begun`)."""
+    one_call: bool = False
+    """Whether its answer ends with its first call."""
     streamed: bool = False
     """Whether the answer was first asked for as events."""
     logprobs: "array[float] | None" = None

@@ -117,13 +117,14 @@ class Answer(Contract):
 
     `output` includes the stop token; the joint to the next turn belongs to the next prompt.
     With `stop_reason` `sequence` it ends with the token that completed `stop_sequence` in a
-    text block, and `content` ends before that text.
+    text block, and `content` ends before that text. With `call` it was ended behind its first
+    call, since only one was asked for.
     """
 
     kind: Literal["answer"] = "answer"
     interaction: Id
     at: str
-    stop_reason: Literal["stop", "length", "sequence"]
+    stop_reason: Literal["stop", "length", "sequence", "call"]
     stop_sequence: str | None = None
     provenance: Literal["sampled", "scripted", "upstream"]
     content: list[JsonValue]

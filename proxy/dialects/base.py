@@ -36,6 +36,8 @@ class Request:
     digest: str
     """Over what makes two requests the same call: all but `stream`, `metadata` and caching."""
     seed: int | None = None
+    one_call: bool = False
+    """Whether the answer may hold one call at most."""
     logprobs: bool = False
     """Whether the answer is to show the log-probabilities of its tokens."""
 

@@ -235,6 +235,25 @@ async def test_words_of_others_are_not_taken_for_an_answer_with_hidden_thinking(
     assert found.kept == ((1, turn),)
 
 
+async def test_where_one_call_is_asked_for_sampling_ends_behind_it(short_dir: Path) -> None:
+    """Its tokens are kept as they were sampled, and the next turn extends them."""
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    said = f"Look.\n{call('ls')}"
+    async with world(short_dir, compute=Dice([f"{said}\n{call('pwd')}\nmore", "x"])) as stack:
+        claims = stack.gateway.claims()
+        harness = stack.harness(**claims)
+        first = await harness.say([user("u")], tools=[BASH], tool_choice=choice)
+        _, made = first["content"]
+        assert first["stop_reason"] == "tool_use" and made["input"] == {"command": "ls"}
+        answered = {"role": "user", "content": [result(made, "a")]}
+        await harness.say([user("u"), echo(first), answered], tools=[BASH])
+        one, two = stack.interactions(claims["trial"])
+    assert ids_text(one.output) == said
+    assert one.answer is not None and one.answer.stop_reason == "call"
+    rest = ids_text(two.prompt[len(one.prompt) + len(one.output) :])
+    assert two.exact and rest.startswith("<|im_end|>\n<|im_start|>user\n<tool_response>\na")
+
+
 @pytest.mark.parametrize(
     ("choice", "begun"),
     [

@@ -54,6 +54,7 @@ def read_message(data: bytes) -> Request:
         requested={name: value[name] for name in _SAMPLING if value.get(name) is not None},
         normalisations=tuple(sorted(notes)),
         digest=_same_call(value),
+        one_call=body.tool_choice is not None and body.tool_choice.disable_parallel_tool_use,
     )
 
 
@@ -77,16 +78,14 @@ def _conversation(body: wire.CountBody, notes: set[str]) -> Conversation:
     messages = _messages(body.messages, blocks)
     system = _system(body.system or "", blocks)
     tools = _tools(body.tools or (), notes)
-    start = wanted(_thinking(body.thinking, notes), _call(body.tool_choice, notes), tools, notes)
+    start = wanted(_thinking(body.thinking, notes), _call(body.tool_choice), tools, notes)
     return Conversation(system, tools, messages, start)
 
 
-def _call(choice: wire.WireToolChoice | None, notes: set[str]) -> str | None:
+def _call(choice: wire.WireToolChoice | None) -> str | None:
     """The call that the answer has to begin with, if any."""
     if choice is None:
         return None
-    if choice.disable_parallel_tool_use:
-        notes.add("unenforced:disable_parallel_tool_use")
     if choice.type == "tool":
         if not choice.name:
             raise refuse("tool_choice.name", "Field required")

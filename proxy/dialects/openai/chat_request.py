@@ -65,6 +65,7 @@ def read_chat(data: bytes) -> Request:
         normalisations=tuple(sorted(notes)),
         digest=content.same_call(NAME, value, _NOT_THE_CALL),
         seed=body.seed,
+        one_call=body.parallel_tool_calls is False,
         logprobs=bool(body.logprobs),
     )
 
@@ -92,8 +93,6 @@ def _stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _conversation(body: ChatBody, notes: set[str]) -> Conversation:
-    if body.parallel_tool_calls is False:
-        notes.add("unenforced:parallel_tool_calls")
     turns = content.Turns(notes)
     for index, message in enumerate(body.messages):
         _add(turns, message, f"messages.{index}")

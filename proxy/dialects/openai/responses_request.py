@@ -69,6 +69,7 @@ def read_response(data: bytes) -> Request:
         requested={name: value[name] for name in _SAMPLING if value.get(name) is not None},
         normalisations=tuple(sorted(notes)),
         digest=content.same_call(NAME, value, _NOT_THE_CALL),
+        one_call=body.parallel_tool_calls is False,
     )
 
 
@@ -81,8 +82,6 @@ def _unenforced(value: dict[str, JsonValue]) -> set[str]:
         notes.add("unenforced:text.format")
     if value.get("truncation") == "auto":
         notes.add("unenforced:truncation")
-    if value.get("parallel_tool_calls") is False:
-        notes.add("unenforced:parallel_tool_calls")
     return notes
 
 

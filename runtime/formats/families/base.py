@@ -60,6 +60,11 @@ class Family(Protocol):
         """Whether answers may hold thinking."""
         ...
 
+    @property
+    def ends_calls(self) -> bool:
+        """Whether a turn can be ended behind any of its calls."""
+        ...
+
     def prompt(self, conversation: Conversation) -> list[Piece]:
         """A whole prompt; a final assistant turn of text is the beginning of the answer."""
         ...
@@ -67,8 +72,8 @@ class Family(Protocol):
     def suffix(self, conversation: Conversation, start: int, last: str | None) -> list[Piece]:
         """What follows an answer, which is the message before `start`.
 
-        `last` is the stop token that the answer ended with, or None where it was cut. Messages
-        before `start` are looked at (for the names of calls), never rendered.
+        `last` is the control token that the answer ended with, or None if it ended with none.
+        Messages before `start` are looked at (for the names of calls), never rendered.
         """
         ...
 
@@ -140,6 +145,7 @@ class Template(ABC):
     thinks = False
     opens_thinking = False
     """Whether `generation` leaves thinking open."""
+    ends_calls = True
     unthought: tuple[Piece, ...] = ()
     """What `said` begins with where nothing was thought, and `quiet` has in the prompt."""
 

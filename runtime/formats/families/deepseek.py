@@ -63,6 +63,9 @@ class DeepSeekV31(_DeepSeek):
         del tools
         return _read_call(body)
 
+    def joint(self, last: str | None) -> list[Piece]:
+        return [*([Mark(CALLS_END)] if last == CALL_END else []), *super().joint(last)]
+
     def call_start(self, name: str, tools: Sequence[Tool]) -> list[Piece]:
         del tools
         return [Mark(CALLS), Mark(CALL), *([name, Mark(SEPARATOR)] if name else [])]
@@ -110,6 +113,8 @@ class DeepSeekV4(_DeepSeek):
     thinks = True
     opens_thinking = True
     unthought = ("", Mark(UNTHINK))
+    ends_calls = False
+    """The end of a call is text, behind which nobody can tell that its row is still open."""
     call = (_INVOKE, _INVOKE_END)
     inner = (_PARAMETER, _PARAMETER_END)
     section = (_DSML_CALLS, _DSML_CALLS_END)

@@ -161,6 +161,10 @@ class _Reader:
         self._body: list[Piece] = []
         self._errors: list[str] = []
 
+    @property
+    def calls(self) -> int:
+        return self._content.calls
+
     def feed(self, pieces: Iterable[Piece]) -> list[Delta]:
         for piece in pieces:
             self._read(piece)

@@ -103,6 +103,8 @@ class KimiK2(RoleTurns):
         return pieces
 
     def joint(self, last: str | None) -> list[Piece]:
+        if last == CALL_END:
+            return [Mark(CALLS_END), Mark(END)]
         return [] if last == END else [Mark(END)]
 
 

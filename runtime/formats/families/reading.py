@@ -54,6 +54,11 @@ class Reader(Protocol):
     the order of blocks. What was held back is in the content alone.
     """
 
+    @property
+    def calls(self) -> int:
+        """How many calls are whole so far."""
+        ...
+
     def feed(self, pieces: Iterable[Piece]) -> list[Delta]:
         """Read what arrived (see `Codec.decoder`): the deltas that are certain now."""
         ...
@@ -116,6 +121,10 @@ class SectionReader:
         self._section: list[str] = []
         self._errors: list[str] = []
         self._stop: Mark | None = None
+
+    @property
+    def calls(self) -> int:
+        return self._content.calls
 
     def feed(self, pieces: Iterable[Piece]) -> list[Delta]:
         for piece in pieces:
@@ -221,6 +230,8 @@ class Content:
         self._deltas: list[Delta] = []
         self._trims = False
         """Whether there was markup: line ends beside it are not text."""
+        self.calls = 0
+        """How many calls there are."""
 
     @property
     def ends_with_call(self) -> bool:
@@ -238,6 +249,7 @@ class Content:
     def call(self, read: ReadCall) -> None:
         """Add a call."""
         self.end()
+        self.calls += 1
         number = f"toolu_{self._call[-32:]}{len(self._blocks):02x}{read.tag}"
         arguments = cast(JsonValue, read.input)
         self._blocks.append(

@@ -401,6 +401,27 @@ def test_a_call_that_the_prompt_began_is_read_with_the_rest_of_it(
     assert plain(found.content) == [{"name": made.name, "input": dict(made.input)}]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_turn_that_was_ended_behind_a_call_is_whole_in_the_next_prompt(name: FamilyName) -> None:
+    family, codec = voice(name)
+    assert family.ends_calls == (name != "deepseek-v4")
+    if not family.ends_calls:
+        return
+    made = ToolUse("functions.Bash:0", "Bash", {"command": "ls"})
+    said = (Text("I look."), made)
+    asked = Message("user", (Text("go"),))
+    result = Message("user", (ToolResult(made.id, "a"),))
+    after = Conversation((), (), (asked, Message("assistant", said), result))
+    answer = codec.encode(family.answer(said))
+    closes = cast(Template, family).grammar.call[1]
+    end = codec.mark(closes)
+    kept = answer[: list(answer).index(end) + 1] if end is not None else answer[:-1]
+    suffix = codec.encode(family.suffix(after, 2, codec.name(kept[-1])))
+    before = codec.encode(family.prompt(Conversation((), (), (asked,))))
+    whole = codec.decode(codec.encode(family.prompt(after)))
+    assert codec.decode(before + kept + suffix) == whole
+
+
 def test_what_a_family_cannot_be_made_to_do_is_said() -> None:
     asked = (Message("user", (Text("go"),)), Message("assistant", (Text("I"),)))
     tools = (Tool("Bash", "", {}),)
