@@ -27,7 +27,10 @@ pytestmark = [
 ]
 
 NATIVE = Path(__file__).resolve().parents[2] / "examples" / "native"
-FAMILIES = ("qwen3", "deepseek-v3.1", "kimi-k2", "glm", "gpt-oss")
+FAMILIES = (
+    *("qwen3", "qwen3.5", "qwen3-coder", "deepseek-v3.1", "deepseek-v4"),
+    *("kimi-k2", "glm", "gpt-oss"),
+)
 MAIN, AUDITOR = 10, 3
 """Answers of the main agent, the summary included, and of the sub-agent."""
 
