@@ -209,8 +209,12 @@ def test_a_growing_conversation_extends_its_tokens_or_branches_and_counting_is_e
     check(cast(Any, talk), calls)
     assert len(calls) == len({(call.intent.sequence) for call in calls})
     growing = ("grow", "quiet", "call", "cut", "forget thinking")
+    edited = False
     for (action, _), call in zip(steps[1:], calls[1:], strict=True):
-        assert call.exact or action not in growing, (action, call.intent.branch)
+        # behind an edit earlier answers are words of the request, which no echo may change
+        foreign = edited and action == "forget thinking"
+        assert call.exact or foreign or action not in growing, (action, call.intent.branch)
+        edited |= not call.exact
         assert not call.exact or action in growing or action in ("rewind", "edit")
 
 
