@@ -54,6 +54,7 @@ class ErrorCode(StrEnum):
     UPDATE_UNRESOLVED = "update_unresolved"
     LOGPROB_MISMATCH = "logprob_mismatch"
     WEIGHTS_CHANGED = "weights_changed"
+    BUDGET_EXHAUSTED = "budget_exhausted"
     ADAPTER_MISSING = "adapter_missing"
     TRAINER_MISSING = "trainer_missing"
     TRIAL_NOT_RENEWED = "trial_not_renewed"

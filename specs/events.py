@@ -16,6 +16,7 @@ class EventType(StrEnum):
     RUN_CANCELLING = "run.cancelling"
     RUN_BLOCKED = "run.blocked"
     RUN_UNBLOCKED = "run.unblocked"
+    RUN_EXTENDED = "run.extended"
     RUN_COMPLETED = "run.completed"
     RUN_FAILED = "run.failed"
     RUN_CANCELLED = "run.cancelled"

@@ -11,6 +11,7 @@ from specs.base import Contract
 from specs.ids import Digest, Id, Name, Prefix, Version, VersionedName, new_id
 from specs.interaction import Seal
 from specs.model import ModelInfo
+from specs.plans import Budget
 from specs.profile import Sampling
 from specs.records import Checkpoint, Group, LogRecord, Trial, Update
 from specs.run import Admission, Run
@@ -183,6 +184,17 @@ class UiLink(Contract):
 
     url: str
     expires_in_sec: float
+
+
+class Extend(Contract):
+    """`POST /v1/runs/{run}/extend`: raise budgets of a run that has spent one of them.
+
+    Each value given replaces that of the plan, must be larger than the one in force, and sets
+    no budget where there is none. The run is queued again and goes on from its records.
+    """
+
+    run: Budget = Budget()
+    update: Budget = Budget()
 
 
 class StackHealth(Contract):

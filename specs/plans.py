@@ -7,7 +7,14 @@ more: not distinct tasks, not optimizer steps, not checkpoints.
 import json
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from specs import canonical
 from specs.base import Contract
@@ -26,13 +33,30 @@ from specs.objective import (
 from specs.sources import SOURCE_TAGS, Source, Validation
 
 
+class Budget(Contract):
+    """A hard stop; unset means that there is none."""
+
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Prompt and output tokens of all model calls, counted as each trial's evidence is sealed."""
+    max_sec: float | None = Field(default=None, gt=0)
+    """Seconds during which a worker has the run; waiting for one is free."""
+
+
 class Limits(Contract):
-    """Bounds on one trial; unset leaves the task's own, then the default."""
+    """Bounds on each trial, each update and the run; unset leaves the task's own, then none.
+
+    A trial that reaches its bound ends. A run that reaches the budget of an update or its own
+    stops at once and is blocked, `budget_exhausted`: what is recorded stays, and `run extend`
+    lets it go on from there.
+    """
 
     max_calls: int | None = Field(default=None, ge=1, le=10_000)
     """Model calls of one trial."""
     max_output_tokens: int | None = Field(default=None, ge=1)
     """Sampled tokens of one trial, over all its calls."""
+    update: Budget = Budget()
+    """Of one batch: from its start until its update is over."""
+    run: Budget = Budget()
 
 
 class Resources(Contract):
@@ -76,6 +100,13 @@ class EvaluationPlan(_Plan):
     trials_per_task: int = Field(ge=1, le=1024)
     tasks: Selection = Selection()
     scoring: Literal["verifier", "none"] = "verifier"
+
+    @field_validator("limits")
+    @classmethod
+    def _has_no_updates(cls, limits: Limits) -> Limits:
+        if limits.update != Budget():
+            raise ValueError("an evaluation has no updates; set limits.run")
+        return limits
 
 
 class BatchShape(Contract):

@@ -121,6 +121,18 @@ class Run(Contract):
     spec: RunSpec
 
 
+class BudgetUse(Contract):
+    """One budget of a run and what was spent of it."""
+
+    name: str
+    """Its place in the plan's limits: `run.max_tokens`, `update.max_sec`, …"""
+    used: float
+    """Of an update's budget: by the batch that is under way."""
+    limit: float
+    extended: bool
+    """Whether an operator has raised it since admission."""
+
+
 class RunResult(Contract):
     """Counts that must not be mixed up, and the scores."""
 
@@ -152,3 +164,5 @@ class RunResult(Contract):
     prompt_tokens: int
     output_tokens: int
     seconds: float | None
+    budgets: list[BudgetUse] = Field(default_factory=list[BudgetUse])
+    """Those that the plan sets."""

@@ -15,6 +15,7 @@ from specs.base import Contract
 from specs.errors import Problem
 from specs.ids import Digest, Id, Name
 from specs.interaction import Seal
+from specs.plans import Limits
 from specs.records import (
     Batch,
     Checkpoint,
@@ -70,6 +71,21 @@ class HeartbeatReply(Contract):
     cancelling: bool
 
 
+class Usage(Contract):
+    """What was spent before this claim, and what may be."""
+
+    tokens: int = 0
+    """Prompt and output tokens of every sealed trial, abandoned ones included."""
+    seconds: float = 0.0
+    """During which earlier claims had the run."""
+    batch: int | None = None
+    """The batch last begun, unless its update is over."""
+    batch_tokens: int = 0
+    batch_seconds: float = 0.0
+    limits: Limits = Limits()
+    """The plan's, with what an operator has added to them."""
+
+
 class RunRecords(Contract):
     """`GET /v1/worker/runs/{run}/records`: all that is recorded, to continue after a crash."""
 
@@ -79,6 +95,7 @@ class RunRecords(Contract):
     samplers: list[SamplerRef]
     updates: list[Update]
     checkpoints: list[Checkpoint]
+    usage: Usage = Usage()
 
 
 class BatchStarted(Contract):

@@ -67,6 +67,7 @@ SUMMARIES: Final[dict[tuple[str, str], str]] = {
     ("run", "verify"): "Re-derive every recorded invariant of a run",
     ("run", "lineage"): "Show where a run's model came from and what used it",
     ("run", "report"): "Write a run as one page to look at",
+    ("run", "extend"): "Raise a budget that stopped a run, and go on",
     ("run", "cancel"): "Cancel a run",
     ("train", "start"): "Start a training or supervised run",
     ("train", "check"): "Try a profile with learning rate 0, which must change nothing",

@@ -1,4 +1,4 @@
-"""Runs: starting an evaluation, finding runs, waiting for one, cancelling one."""
+"""Runs: starting an evaluation, finding runs, waiting for one, extending and cancelling one."""
 
 from typing import Annotated
 
@@ -7,6 +7,8 @@ from pydantic import Field
 
 from runtime.client import OperatorClient
 from specs.errors import ErrorCode, ErrorObject, Unavailable
+from specs.operator_api import Extend
+from specs.plans import Budget
 from specs.run import Run, RunState
 from tools.context import Context
 from tools.fields import Cursor, Duration, Input, Limit, RunRef
@@ -24,6 +26,22 @@ class ListRuns(Input):
 
 class OneRun(Input):
     run: RunRef
+
+
+class Extension(Input):
+    run: RunRef
+    run_tokens: Annotated[
+        int | None, Field(ge=1, description="New limits.run.max_tokens, in all")
+    ] = None
+    run_seconds: Annotated[
+        float | None, Field(gt=0, description="New limits.run.max_sec, in all")
+    ] = None
+    update_tokens: Annotated[
+        int | None, Field(ge=1, description="New limits.update.max_tokens")
+    ] = None
+    update_seconds: Annotated[
+        float | None, Field(gt=0, description="New limits.update.max_sec")
+    ] = None
 
 
 class Wait(Input):
@@ -108,6 +126,21 @@ async def cancel(context: Context, request: OneRun) -> RunView:
     """
     async with context.gateway() as gateway:
         return RunView.of(await gateway.cancel(request.run))
+
+
+@operation("run", "extend", Traits(), text=run_text)
+async def extend(context: Context, request: Extension) -> RunView:
+    """Raise a budget of a run that has spent it; the run goes on from its records.
+
+    Give the new total, not what is to be added. The plan stays as it was admitted; what was
+    raised is told by the event `run.extended` and shown in the result.
+    """
+    more = Extend(
+        run=Budget(max_tokens=request.run_tokens, max_sec=request.run_seconds),
+        update=Budget(max_tokens=request.update_tokens, max_sec=request.update_seconds),
+    )
+    async with context.gateway() as gateway:
+        return RunView.of(await gateway.extend(request.run, more))
 
 
 async def settled(context: Context, gateway: OperatorClient, run: Run) -> Run:

@@ -161,6 +161,11 @@ def _result_text(result: RunResult) -> str:
             "prompt tokens": result.prompt_tokens,
             "output tokens": result.output_tokens,
             "seconds": result.seconds,
+            **{
+                f"budget {one.name}": f"{one.used:.0f} of {one.limit:g}"
+                + (" (extended)" if one.extended else "")
+                for one in result.budgets
+            },
             "environment versions": len(result.environment_versions),
         }
     )

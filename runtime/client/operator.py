@@ -8,6 +8,7 @@ from runtime.home import Role
 from specs.comparison import ComparisonRecord, ComparisonSubmission
 from specs.dataset import Dataset
 from specs.operator_api import (
+    Extend,
     KeepState,
     ProfilePublish,
     Published,
@@ -109,6 +110,10 @@ class OperatorClient(ModelAnnouncer):
             Checkpoint,
             body=KeepState(seconds=seconds),
         )
+
+    async def extend(self, run: str, more: Extend) -> Run:
+        """Raise budgets of a run that has spent one, and queue it again."""
+        return await self.transport.call("POST", f"/v1/runs/{run}/extend", Run, body=more)
 
     async def open_session(self, request: SessionRequest) -> SessionOpened:
         """Record a session; its credential is told this once. Repeating it opens no other one."""

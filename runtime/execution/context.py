@@ -20,6 +20,7 @@ import anyio
 import anyio.lowlevel
 
 from runtime.compute.protocol import Compute
+from runtime.execution.budget import Meter
 from runtime.execution.workplace import Workplace
 from runtime.home import Home
 from specs.errors import Conflict, ErrorCode, PracticumError, Problem, Unavailable
@@ -106,6 +107,7 @@ class RunContext:
     :ivar workplace: where trials run; None where a driver makes none.
     :ivar cancelling: set when the operator asked for cancellation.
     :ivar last_event: the last event that this worker knows of.
+    :ivar meter: what the run may still spend.
     """
 
     home: Home
@@ -123,6 +125,9 @@ class RunContext:
     _logs: list[LogPiece] = field(default_factory=list[LogPiece])
     _lost: bool = False
     _contact: float = field(default_factory=anyio.current_time)
+
+    def __post_init__(self) -> None:
+        self.meter = Meter(self.claim.run, self.records.usage)
 
     @property
     def spec(self) -> RunSpec:
@@ -152,6 +157,7 @@ class RunContext:
                 batch = [*writes, *(LogWritten(piece=piece) for piece in pieces)]
                 for start in range(0, len(batch), MAX_BATCH):
                     await self._send(batch[start : start + MAX_BATCH])
+                self.meter.count(writes)
         await anyio.lowlevel.checkpoint()
         return self.last_event
 

@@ -1,4 +1,4 @@
-"""Settling what a cancelled run still has open, a dead worker's trials among it."""
+"""What a run that stops still has open, a dead worker's trials among it."""
 
 from runtime.execution.context import RunContext
 from specs.assessment import Assessment, NoReward
@@ -21,6 +21,15 @@ async def settle_open_trials(context: RunContext) -> None:
     for trial in records.trials:
         if trial.state == TrialState.OPEN:
             await context.write(_cancelled(trial, await _seal(context, trial)))
+
+
+async def seal_open_trials(context: RunContext) -> None:
+    """Seal what the trials of a blocked run have said so far: it was spent, though other trials
+    will take their slots. The gateway abandons them as the claim ends."""
+    records = await context.client.records(context.run)
+    for trial in records.trials:
+        if trial.state == TrialState.OPEN:
+            await _seal(context, trial)
 
 
 async def _seal(context: RunContext, trial: Trial) -> Seal | None:

@@ -234,16 +234,23 @@ def _admission(prepared: Prepared, sampler: SamplerRef) -> Admission:
 
 def _resources(plan: AnyPlan) -> dict[str, JsonValue]:
     """Effective values: the plan's, else the task's own, else the default."""
+    limits = plan.limits.model_dump(mode="json")
+    budgets = {
+        f"{level}.{field}": value
+        for level in ("update", "run")
+        for field, value in limits.pop(level).items()
+    }
     given: dict[str, JsonValue] = {
         **plan.resources.model_dump(mode="json"),
         **plan.timeouts.model_dump(mode="json"),
-        **plan.limits.model_dump(mode="json"),
+        **limits,
+        **budgets,
     }
     effective: dict[str, JsonValue] = {
         name: "task" if value is None else value for name, value in given.items()
     }
     effective["concurrency"] = plan.resources.concurrency or DEFAULT_CONCURRENCY
-    for name in ("max_calls", "max_output_tokens", "trial_sec"):
+    for name in ("max_calls", "max_output_tokens", "trial_sec", *budgets):
         if given[name] is None:
             effective[name] = None  # a task has no such value: unlimited
     return effective

@@ -63,7 +63,7 @@ def _take(
     fence = row.fence + 1
     cancelling = row.state == RunState.CANCELLING
     if row.claim_id is not None:
-        _end_claim(connection, row.claim_id, "lost")
+        _end_claim(connection, row.claim_id, "lost", at=min(now, row.lease_until or now))
     connection.execute(
         sa.insert(claims).values(
             id=identity,
@@ -168,7 +168,7 @@ def _check(connection: Connection, row: AnyRow, completion: Completion) -> None:
             row.id,
             next="Complete it as failed, or release it.",
         )
-    if outcome in ("completed", "cancelled", "blocked"):
+    if outcome in ("completed", "cancelled"):
         _refuse_if_any(connection, row.id, outcome, trials, trials.c.state == TrialState.OPEN)
     if outcome == "completed":
         _refuse_if_any(connection, row.id, outcome, groups, groups.c.settled_at.is_(None))
@@ -210,6 +210,8 @@ def _settle(connection: Connection, org: str, row: AnyRow, completion: Completio
     drafts: list[events.Draft] = []
     if outcome in ("failed", "cancelled"):
         drafts += close_records(connection, row.id)
+    elif outcome == "blocked":  # nothing works on it: another trial will take the slot
+        drafts += _abandon_open_trials(connection, row.id)
     told = {} if reason is None else {"code": reason.code.value, "detail": reason.detail}
     drafts.append((_EVENT_AFTER[outcome], {**told, "fence": row.fence}))
     end_run(
@@ -267,9 +269,12 @@ def _abandon_open_trials(connection: Connection, run: str) -> list[events.Draft]
     return [(EventType.TRIAL_ABANDONED, {"trial": trial}) for trial in sorted(abandoned)]
 
 
-def _end_claim(connection: Connection, claim: str, outcome: str) -> None:
+def _end_claim(
+    connection: Connection, claim: str, outcome: str, *, at: float | None = None
+) -> None:
+    """`at`: when it ended, in seconds of the database's clock; None = now."""
     connection.execute(
         sa.update(claims)
         .where(claims.c.id == claim)
-        .values(ended_at=clock.timestamp(), outcome=outcome)
+        .values(ended_at=clock.timestamp(at), outcome=outcome)
     )

@@ -1,16 +1,19 @@
-"""What an operator does to a run that exists: cancel it, resolve its blocking update."""
+"""What an operator does to a run that exists: cancel it, resolve its blocking update, extend
+its budgets."""
 
 import sqlalchemy as sa
+from pydantic import JsonValue
 from sqlalchemy import Connection
 
-from runtime.gateway import claims, events, lookup, views
-from runtime.gateway.refusals import conflict
+from runtime.gateway import claims, events, lookup, usage, views
+from runtime.gateway.refusals import conflict, invalid
 from runtime.gateway.writes.updates import enter_state
 from runtime.storage.tables import runs, trials, updates
-from specs.errors import Conflict, ErrorCode, ErrorObject
+from specs.errors import Conflict, ErrorCode, ErrorObject, Problem
 from specs.events import EventType
 from specs.ids import Prefix
-from specs.operator_api import Resolve
+from specs.operator_api import Extend, Resolve
+from specs.plans import Budget
 from specs.records import TrialState, Update, UpdateState
 from specs.run import Run, RunState
 
@@ -40,6 +43,71 @@ def cancel(connection: Connection, org: str, run: str) -> Run:
             drafts.append((EventType.RUN_CANCELLED, {}))
         events.append(connection, org, run, drafts)
     return views.run(lookup.by_id(connection, runs, org, run, Prefix.RUN))
+
+
+def extend(connection: Connection, org: str, run: str, more: Extend) -> Run:
+    """Raise budgets of a run that has spent one, and queue it again. Its plan stays as pinned
+    (invariant 14): what is added is kept beside it, and told by an event.
+
+    Raises:
+        Conflict: the run is not stopped by a budget.
+        InvalidInput: a budget that the plan does not set, or a value that is not larger.
+    """
+    row = lookup.by_id(connection, runs, org, run, Prefix.RUN)
+    reason = None if row.reason is None else Problem.model_validate_json(row.reason)
+    stopped = reason is not None and reason.code == ErrorCode.BUDGET_EXHAUSTED
+    if row.state != RunState.BLOCKED or not stopped:
+        raise conflict(
+            f"The run is {row.state}, and no budget has stopped it.",
+            "run",
+            run,
+            next=f"practicum run show {run}",
+        )
+    now = usage.limits(row)
+    told: dict[str, JsonValue] = {}
+    changed: dict[str, Budget] = {}
+    for level in ("run", "update"):
+        asked: Budget = getattr(more, level)
+        given = asked.model_dump(exclude_none=True)
+        for field, value in given.items():
+            name = f"{level}.{field}"
+            _require_larger(name, usage.value_of(now, name), value)
+            told[name] = value
+        changed[level] = getattr(now, level).model_copy(update=given)
+    if not told:
+        raise invalid(
+            "Nothing was added.",
+            "extension",
+            "/run",
+            next="Give the larger value of the budget that was spent.",
+        )
+    connection.execute(
+        sa.update(runs)
+        .where(runs.c.id == run)
+        .values(
+            state=RunState.QUEUED,
+            reason=None,
+            extended=now.model_copy(update=changed).model_dump_json(),
+        )
+    )
+    drafts: list[events.Draft] = [(EventType.RUN_EXTENDED, told), (EventType.RUN_UNBLOCKED, {})]
+    events.append(connection, org, run, drafts)
+    return views.run(lookup.by_id(connection, runs, org, run, Prefix.RUN))
+
+
+def _require_larger(name: str, now: float | None, value: float) -> None:
+    if now is None:
+        cause = "the plan sets no such budget"
+    elif value <= now:
+        cause = f"it is {now:g} already"
+    else:
+        return
+    raise invalid(
+        f"{name} cannot become {value:g}: {cause}.",
+        "extension",
+        "/" + name.replace(".", "/"),
+        next="Give a larger value of a budget that the plan sets.",
+    )
 
 
 def _has_open_trials(connection: Connection, run: str) -> bool:

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from runtime.gateway import lookup, paging, views
+from runtime.gateway.usage import usage
 from runtime.storage.tables import (
     batches,
     checkpoints,
@@ -160,4 +161,5 @@ def everything(connection: Connection, org: str, run: str) -> RunRecords:
         samplers=[first, *(sampler for sampler in saved if sampler.id != first.id)],
         updates=[views.update(row) for row in rows(updates, updates.c.batch, updates.c.id)],
         checkpoints=[views.checkpoint(row) for row in rows(checkpoints, checkpoints.c.id)],
+        usage=usage(connection, row),
     )

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from runtime.gateway import lookup, views
+from runtime.gateway.usage import budgets
 from runtime.storage.tables import batches, checkpoints, runs, trials, updates
 from specs.ids import Prefix
 from specs.records import TrialOutcome, TrialSettled, TrialState, UpdateState
@@ -54,6 +55,7 @@ def result(connection: Connection, org: str, text: str) -> RunResult:
         prompt_tokens=sum(seal.prompt_tokens for seal in seals),
         output_tokens=sum(seal.output_tokens for seal in seals),
         seconds=_seconds(run),
+        budgets=budgets(connection, run),
     )
 
 

@@ -126,6 +126,7 @@ runs = sa.Table(
     _integer("fence"),
     _id("claim_id", primary=False, nullable=True),
     sa.Column("lease_until", _double(), nullable=True),
+    _text("extended", nullable=True),
     comment="`spec` holds the canonical bytes of the pinned RunSpec.",
 )
 _claimable = runs.c.state.in_(("queued", "running", "cancelling"))

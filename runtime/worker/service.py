@@ -7,7 +7,7 @@ claim:
 
     returns            completed
     RunCancelled       what is still open is settled as cancelled, then cancelled
-    Blocked            blocked, with the operator action that helps
+    Blocked            blocked, with the operator action that helps; a spent budget too
     ClaimLost          nothing is written any more
     Unavailable        released for another attempt, a few times; then failed
     any other error    failed, with the problem
@@ -29,7 +29,7 @@ from runtime.compute.protocol import Compute
 from runtime.execution.context import Blocked, ClaimLost, RunCancelled, RunContext
 from runtime.execution.groups import gravest
 from runtime.execution.proxy_control import ProxyControl
-from runtime.execution.settle import settle_open_trials
+from runtime.execution.settle import seal_open_trials, settle_open_trials
 from runtime.execution.workplace import Tool, local_workplace
 from runtime.home import Home
 from runtime.worker.drivers import drive
@@ -184,6 +184,7 @@ class Worker:
             await settle_open_trials(context)
             await context.complete("cancelled")
         except Blocked as error:
+            await seal_open_trials(context)
             await context.complete("blocked", error.problem)
         except ClaimLost:
             raise
@@ -214,6 +215,7 @@ class Worker:
                     group.cancel_scope.cancel()
 
                 group.start_soon(watch_stop)
+                group.start_soon(_watch_budget, context)
                 await drive(context, self._client)
                 group.cancel_scope.cancel()
         except BaseExceptionGroup as error:
@@ -270,6 +272,15 @@ class Worker:
             except PracticumError as error:
                 log.info("the tokenizer of %s is not stored: %s", name, error)
         return stored
+
+
+async def _watch_budget(context: RunContext) -> None:
+    """End the work at the moment a budget is spent.
+
+    Raises:
+        Blocked: with the budget and how to extend it.
+    """
+    raise Blocked(await context.meter.watch())
 
 
 async def _flush(context: RunContext) -> None:

@@ -1,4 +1,4 @@
-"""What an operator does to a run: cancel it, resolve its update."""
+"""What an operator does to a run: cancel it, resolve its update, extend its budgets."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from runtime.gateway import operations
 from runtime.gateway.auth import GatewayDep, Operator
 from runtime.gateway.wire import answer, body
-from specs.operator_api import Resolve
+from specs.operator_api import Extend, Resolve
 
 router = APIRouter()
 
@@ -16,6 +16,17 @@ router = APIRouter()
 async def cancel(gateway: GatewayDep, caller: Operator, run: str) -> Response:
     """Ask for cancellation."""
     return answer(await gateway.change(run, lambda c: operations.cancel(c, caller.org, run)))
+
+
+@router.post("/v1/runs/{run}/extend")
+async def extend(
+    gateway: GatewayDep,
+    caller: Operator,
+    run: str,
+    more: Annotated[Extend, body(Extend, "extension")],
+) -> Response:
+    """Raise budgets of a run that has spent one."""
+    return answer(await gateway.change(run, lambda c: operations.extend(c, caller.org, run, more)))
 
 
 @router.post("/v1/runs/{run}/updates/{update}/resolve")

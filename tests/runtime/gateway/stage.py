@@ -166,11 +166,11 @@ async def start(stack: Stack, plan: dict[str, JsonValue] | None = None) -> str:
     return (await stack.operator.start(submission(plan))).run
 
 
-async def expire(stack: Stack, run: str) -> None:
-    """Let the lease on a run have run out, without waiting for it."""
+async def expire(stack: Stack, run: str, at: float = 0.0) -> None:
+    """Let the lease on a run have run out (Unix seconds), without waiting for it."""
     await stack.gateway.database.write(
         lambda connection: connection.execute(
-            sa.update(runs).where(runs.c.id == run).values(lease_until=0.0)
+            sa.update(runs).where(runs.c.id == run).values(lease_until=at)
         )
     )
 

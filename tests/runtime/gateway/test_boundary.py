@@ -22,6 +22,7 @@ POSTS: dict[str, Role] = {
     "/v1/profiles": Role.OPERATOR,
     "/v1/runs": Role.OPERATOR,
     "/v1/runs/dry-run": Role.OPERATOR,
+    f"/v1/runs/{RUN}/extend": Role.OPERATOR,
     f"/v1/runs/{RUN}/updates/upd_{'0' * 32}/resolve": Role.OPERATOR,
     f"/v1/checkpoints/ckp_{'0' * 32}/keep": Role.OPERATOR,
     "/v1/uploads": Role.WORKER,

@@ -8,8 +8,11 @@ import pytest
 
 from runtime.client import WorkerClient
 from specs import canonical, evidence
+from specs.errors import ErrorCode
 from specs.ids import Prefix, new_id
 from specs.launch import TOKEN_PLACEHOLDER, LaunchPlan
+from specs.operator_api import Extend
+from specs.plans import Budget
 from specs.records import TrialOutcome, TrialState
 from specs.run import RunState
 from tests.runtime.execution.bench import Bench, processes_with
@@ -99,6 +102,34 @@ async def test_invariant_17_a_killed_worker_is_succeeded_and_leaves_nothing(
     trials = (await op.client.trials(run)).items
     assert before <= {t.id for t in trials if t.counted}, "settled trials were run again"
     assert op.stack.left() == []
+
+
+async def test_a_spent_budget_stops_the_run_at_once_and_an_extended_one_goes_on(
+    op: Operator, tasks: Bench
+) -> None:
+    marker = f"spent-{time.time_ns()}"
+    quick, slow = tasks.task("quick"), tasks.task("slow", agent=120)
+    waits = f"case $TASK in */slow) exec -a {marker} sleep 100;; esac"
+    actor = profile(waits, env={"TASK": "${task.name}"})
+    limits = {"run": {"max_sec": 12}}
+    dataset = await op.publish(quick, slow)
+    run = await op.start(dataset, actor, trials_per_task=1, limits=limits)
+    stopped = await op.until(run, RunState.BLOCKED)
+    assert stopped.reason is not None
+    assert stopped.reason.code == ErrorCode.BUDGET_EXHAUSTED
+    assert processes_with(marker) == []
+    assert op.stack.left() == []
+    states = [trial.state for trial in (await op.client.trials(run)).items]
+    assert TrialState.OPEN not in states
+    more = Extend(run=Budget(max_sec=3600))
+    await op.client.extend(run, more)
+    await running(op, run, marker, 1)
+    await op.client.cancel(run)
+    ended = await op.end(run)
+    assert (ended.state, ended.claims) == (RunState.CANCELLED, 2)
+    (budget,) = (await op.client.result(run)).budgets
+    assert budget.extended
+    assert budget.used > 12
 
 
 async def test_invariant_16_cancelling_reaches_the_sandbox_and_settles_every_record(
