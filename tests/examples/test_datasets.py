@@ -180,7 +180,7 @@ def test_rows_are_conversations_of_practice_alone(examples: Path) -> None:
     """Held-out tasks never teach, in no form."""
     practised = {folder.name for folder in (examples / "shell-practice").iterdir()}
     files = sorted((examples / "rows").iterdir())
-    assert [path.stem for path in files] == ["commands", "commands-check"]
+    assert {path.stem for path in files} == {"commands", "commands-check"}
     names = [
         str(loads(row.origin.id or ""))
         for path in files
