@@ -128,9 +128,7 @@ def kind(value: Any) -> str:
     return "null"
 
 
-def normal(
-    family: Family, blocks: Sequence[Block], *, quiet: bool = False
-) -> list[dict[str, Any]]:
+def normal(family: Family, blocks: Sequence[Block], *, quiet: bool = False) -> list[dict[str, Any]]:
     """The documented normal form of what was said; `quiet`: behind thinking that was closed."""
     made = [block for block in blocks if isinstance(block, ToolUse)]
     said_so = family.answer(blocks, quiet=quiet)
