@@ -4,6 +4,10 @@ Only what routing, capture and learning need is constrained. Everything else is 
 harness's own business.
 """
 
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+
 from runtime.gateway.refusals import invalid
 from runtime.gateway.resolution import AnyPlan
 from specs.errors import ErrorCode
@@ -27,7 +31,7 @@ def check_launch(profile: Profile, plan: AnyPlan) -> list[str]:
     replaced = [
         f"{section}.{name} = {value} replaces {owner}"
         for section, owner in _OWNERS.items()
-        for name, value in getattr(plan, section).model_dump(exclude_none=True).items()
+        for name, value in _given(getattr(plan, section))
         if name != "concurrency"
     ]
     sampling = profile.agent.sampling.model_dump(exclude_none=True)
@@ -35,6 +39,15 @@ def check_launch(profile: Profile, plan: AnyPlan) -> list[str]:
         f"sampling.{name} = {value} of the profile replaces what the harness asks for"
         for name, value in sampling.items()
     ]
+
+
+def _given(part: BaseModel) -> Iterator[tuple[str, object]]:
+    """What a part of a plan sets, with dotted names."""
+    for name, value in part:
+        if isinstance(value, BaseModel):
+            yield from ((f"{name}.{inner}", found) for inner, found in _given(value))
+        elif value is not None:
+            yield name, value
 
 
 def _require_plain_sampling(profile: Profile) -> None:

@@ -501,5 +501,5 @@ async def test_cancelling_a_sample_frees_its_place(compute: Compute, model: str)
     """A full batch of endless samples is cancelled, then another gets through."""
     with anyio.move_on_after(0.3):
         await compute.sample(SamplerSpec(model), START, params(4000), num_samples=64)
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         assert len((await compute.sample(SamplerSpec(model), START, params(4)))[0].tokens) == 4

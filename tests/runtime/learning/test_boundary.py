@@ -282,12 +282,12 @@ async def test_a_step_that_is_not_finite_fails_the_update_and_keeps_checkpoints(
     forward = target.forward
     seen: list[str] = []
 
-    async def poisoned(trainer: str, data: Any, loss: Any, *, backward: bool) -> Any:
+    async def poisoned(trainer: str, data: Any, loss: Any, **others: Any) -> Any:
         seen.append(trainer)
         if len(seen) == 3:  # the first group of the second batch
             for datum in data:
                 datum.inputs["advantages"][:] = float("nan")
-        return await forward(trainer, data, loss, backward=backward)
+        return await forward(trainer, data, loss, **others)
 
     target.forward = poisoned
     with pytest.raises(PracticumError):
