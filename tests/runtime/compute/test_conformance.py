@@ -499,7 +499,8 @@ async def test_meaningless_sampling_parameters_are_refused(
 
 async def test_cancelling_a_sample_frees_its_place(compute: Compute, model: str) -> None:
     """A full batch of endless samples is cancelled, then another gets through."""
-    with anyio.move_on_after(0.3):
+    await compute.sample(SamplerSpec(model), START, params(1))  # connected: not that is cancelled
+    with anyio.move_on_after(1):
         await compute.sample(SamplerSpec(model), START, params(4000), num_samples=64)
     with anyio.fail_after(120):
         assert len((await compute.sample(SamplerSpec(model), START, params(4)))[0].tokens) == 4
