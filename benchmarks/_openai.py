@@ -144,7 +144,14 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     options = parser.parse_args()
     app = create_app(options.compute, options.model)
-    uvicorn.run(app, host="127.0.0.1", port=options.port, log_level="warning", access_log=False)
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=options.port,
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=75,
+    )
 
 
 if __name__ == "__main__":

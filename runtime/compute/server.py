@@ -48,6 +48,8 @@ _log = logging.getLogger(__name__)
 CLIENT_CLOSED = 499
 """Status of a response that nobody reads: the client went away."""
 
+KEEP_ALIVE_S = 75
+"""Longer than a client keeps an idle connection: else one is closed while a request comes."""
 GRACE_S = 5
 """Seconds that calls under way get at SIGTERM before they are cancelled."""
 
@@ -368,7 +370,12 @@ def serve(path: Path, compute: LocalCompute) -> None:
     # Before uvicorn takes the signal over, and after: it raises it again once it has ended.
     signal.signal(signal.SIGTERM, _exit)
     app = create_app(compute)
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
     with exclusive.listen(path) as listening:
         try:
             uvicorn.Server(config).run(sockets=[listening])

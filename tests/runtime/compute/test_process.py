@@ -56,6 +56,19 @@ async def test_it_serves_its_user_alone_and_ends_cleanly(
     assert not (short_dir / "s").exists()
 
 
+async def test_an_idle_connection_outlives_the_patience_of_its_client(
+    process: "subprocess.Popen[bytes]", short_dir: Path
+) -> None:
+    """httpx keeps one for five seconds; a server that closes it first breaks a request."""
+    async with connected(short_dir) as client:
+        await client.health()
+        async with await anyio.connect_unix(short_dir / "s") as stream:
+            for pause in (0, 6):
+                await anyio.sleep(pause)
+                await stream.send(b"GET /healthz HTTP/1.1\r\nhost: compute\r\n\r\n")
+                assert (await stream.receive()).startswith(b"HTTP/1.1 20")
+
+
 async def test_a_killed_process_is_unavailable_and_its_saved_state_remains(
     process: "subprocess.Popen[bytes]", short_dir: Path
 ) -> None:
