@@ -208,7 +208,10 @@ def report(row: Row, floor: float, times: dict[str, Times]) -> dict[str, Any]:
     litellm, ours = result["litellm"], result["ours"]
     result["times_better"] = {
         name: round(
-            ours[name] / litellm[name] if name == "per_sec" else litellm[name] / ours[name], 1
+            ours[name] / litellm[name]
+            if name == "per_sec"
+            else litellm[name] / max(ours[name], 1.0),  # within the sampler's spread: 1 ms
+            1,
         )
         for name in NUMBERS
     }
