@@ -46,7 +46,7 @@ TARGETS = {
     "proxy/spool.py": "tests/proxy",
 }
 """What is mutated, and the tests of its folder."""
-SUITES = ("tests/specs", "tests/runtime/learning", "tests/runtime/storage", "tests/proxy")
+SUITES = sorted(set(TARGETS.values()))
 MEANINGLESS = ("_Eq_Is", "_NotEq_IsNot", "_Is_Eq", "_IsNot_NotEq", "Operator_BitOr_")
 LIMIT = 600
 """Seconds for the tests of one mutant; what hangs is killed."""
@@ -106,7 +106,7 @@ def sample(count: int, seed: int) -> list[Mutant]:
     """Mutants at places drawn without repetition."""
     places: dict[tuple[str, Place], list[Mutant]] = {}
     for path in tracked():
-        if any(path == target or path.startswith(f"{target}/") for target in TARGETS):
+        if suite_of(path) is not None:
             for place, mutant in possible(path):
                 places.setdefault((path, place), []).append(mutant)
     draw = random.Random(seed)
@@ -197,8 +197,14 @@ def selected(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:
     found = sorted({name.rpartition("|")[0] for name in names if name})
     if found:
         return found
-    target = next(t for t in TARGETS if mutant.path == t or mutant.path.startswith(f"{t}/"))
-    return [TARGETS[target]]
+    suite = suite_of(mutant.path)
+    assert suite is not None
+    return [suite]
+
+
+def suite_of(path: str) -> str | None:
+    """The tests of the folder of a file that is mutated; None for any other file."""
+    return next((TARGETS[t] for t in TARGETS if path == t or path.startswith(f"{t}/")), None)
 
 
 def attempt(mutant: Mutant, folder: Path, tests: Sequence[str]) -> Verdict:
