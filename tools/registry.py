@@ -61,8 +61,8 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """Name of the tool: `noun_verb`."""
-        return f"{self.noun}_{self.verb}"
+        """Name of the tool: `noun_verb`, with `_` for every `-`."""
+        return f"{self.noun}_{self.verb}".replace("-", "_")
 
 
 _OPERATIONS: dict[tuple[str, str], Operation] = {}

@@ -39,7 +39,7 @@ def problem(result: CallToolResult) -> Problem:
 async def test_every_operation_for_agents_is_a_tool(home: Home) -> None:
     async with Client(build_server(home)) as client:
         listed = (await client.list_tools()).tools
-    names = {f"{noun}_{verb}" for noun, verb in SUMMARIES} - TERMINAL_ONLY
+    names = {f"{noun}_{verb}".replace("-", "_") for noun, verb in SUMMARIES} - TERMINAL_ONLY
     assert {tool.name for tool in listed} == names
     for tool in listed:
         assert tool.title
