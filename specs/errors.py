@@ -64,6 +64,7 @@ class ErrorCode(StrEnum):
     SANDBOX_FAILED = "sandbox_failed"
     DOCKERFILE_UNSUPPORTED = "dockerfile_unsupported"
     SCENARIO_EXHAUSTED = "scenario_exhausted"
+    SCENARIO_UNMATCHED = "scenario_unmatched"
     STACK_UNAVAILABLE = "stack_unavailable"
     STORE_UNAVAILABLE = "store_unavailable"
     COMPUTE_UNAVAILABLE = "compute_unavailable"

@@ -20,33 +20,48 @@ harness's retry gets it.
 first whose `when` is found in the text that the sub-agent was started with, else the one at its
 place among those without `when`; without any, all agents share `replies`. A reply with `when` is
 an aside: it is played whenever the last message of a request has that text, and does not count.
+
+A reply may need what the world answered before, such as the id of a run that it has started:
+`capture` takes it out of the text that the reply answers, and `${captured.NAME}` stands for it in
+this reply and all later ones of the trial, in whichever agent.
+
+    {"capture": {"run": "\\"run\\": *\\"(run_[0-9a-f]+)"},
+     "calls": [{"name": "run_wait", "input": {"run": "${captured.run}"}}]}
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, JsonValue, StringConstraints, model_validator
 
 from specs.base import Contract
 from specs.canonical import read
 
 SCHEMA = "practicum.scenario/v1"
 
+_SPOKEN = {"thinking", "text", "calls", "raw"}
+_CAPTURED = re.compile(r"\$\{captured\.([^}]*)\}")
+
 type Name = Annotated[str, StringConstraints(min_length=1)]
+type Label = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+def _compiled(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return text
+
+
+type Regex = Annotated[Name, AfterValidator(_compiled)]
 
 
 class Pattern(Contract):
     """A regular expression that is searched for."""
 
-    regex: Name
-
-    @model_validator(mode="after")
-    def _compiles(self) -> "Pattern":
-        try:
-            re.compile(self.regex)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
-        return self
+    regex: Regex
 
 
 type When = Name | Pattern
@@ -63,6 +78,8 @@ class Reply(Contract):
     """A reply in blocks, or an error on cue."""
 
     when: When | None = None
+    capture: dict[Label, Regex] = Field(default_factory=dict[str, str])
+    """What to take out of the text that is answered: a pattern's first group, else all of it."""
     thinking: str = ""
     text: str = ""
     calls: tuple[ScriptedCall, ...] = ()
@@ -103,6 +120,21 @@ class Scenario(Contract):
             raise ValueError("an aside needs `when`")
         return self
 
+    @model_validator(mode="after")
+    def _captures_what_it_uses(self) -> "Scenario":
+        known = {name for reply in self._all() for name in reply.capture}
+        used = {
+            name for reply in self._all() for name in _CAPTURED.findall(reply.model_dump_json())
+        }
+        if used - known:
+            raise ValueError(f"nothing captures {', '.join(sorted(used - known))}")
+        return self
+
+    def _all(self) -> Iterator[Reply]:
+        scripts = [script.replies for agents in self.agents.values() for script in agents]
+        for replies in (*self.replies.values(), *scripts, self.asides):
+            yield from (reply for reply in replies if isinstance(reply, Reply))
+
 
 def read_scenario(data: bytes) -> Scenario:
     """Read a scenario strictly; the error names the first bad field."""
@@ -114,3 +146,31 @@ def found(when: When | None, text: str) -> bool:
     if when is None:
         return False
     return re.search(when.regex, text) is not None if isinstance(when, Pattern) else when in text
+
+
+def captured(reply: Reply, text: str) -> dict[str, str | None]:
+    """What a reply captures from the text that it answers; None where its pattern is not there."""
+    hits = {name: re.search(pattern, text) for name, pattern in reply.capture.items()}
+    return {name: hit and hit[hit.re.groups and 1] for name, hit in hits.items()}
+
+
+def filled(reply: Reply, values: Mapping[str, str]) -> Reply:
+    """A reply with what was captured in its place.
+
+    Raises:
+        KeyError: something that has not been captured yet.
+    """
+
+    def fill(value: JsonValue) -> JsonValue:
+        match value:
+            case str():
+                return _CAPTURED.sub(lambda hit: values[hit[1]], value)
+            case list():
+                return [fill(item) for item in value]
+            case dict():
+                return {key: fill(item) for key, item in value.items()}
+            case _:
+                return value
+
+    said = Reply.model_validate(fill(reply.model_dump(mode="json", include=_SPOKEN)))
+    return reply.model_copy(update={name: getattr(said, name) for name in _SPOKEN})

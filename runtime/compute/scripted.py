@@ -6,7 +6,8 @@ and their provenance is `scripted`.
 
 Which reply comes is a function of the context, but for asides and errors: that one was played
 is remembered here, per trial and agent, since neither counts as a call that the script foresees.
-A process that starts again has forgotten it: an error comes once more, and an aside counts.
+So is what replies captured, per trial. A process that starts again has forgotten it: an error
+comes once more, an aside counts, and what was captured before is missed.
 """
 
 import re
@@ -21,7 +22,7 @@ import numpy as np
 
 from runtime.compute import models
 from runtime.compute.protocol import SampleContext, Sampled, SamplingParams
-from runtime.compute.scenario import Reply, Scenario, found
+from runtime.compute.scenario import Reply, Scenario, captured, filled, found
 from runtime.formats.carried import load_codec
 from runtime.formats.codec import Codec, Mark, Piece, spell
 from runtime.formats.conversation import Block, Text, Thinking, ToolUse
@@ -48,6 +49,7 @@ class ScriptedCompute:
 
     def __init__(self) -> None:
         self._played: OrderedDict[tuple[str, str, str, str], _Played] = OrderedDict()
+        self._captured: OrderedDict[tuple[str, str, str], dict[str, str]] = OrderedDict()
         self._lock = Lock()
 
     async def models(self) -> list[ModelInfo]:
@@ -68,7 +70,8 @@ class ScriptedCompute:
         Cancelling abandons the answer; an error or aside then counts as played.
 
         Raises:
-            Conflict: `scenario_exhausted`: the scenario has no such reply.
+            Conflict: `scenario_exhausted`: the scenario has no such reply; `scenario_unmatched`:
+                what the reply is to capture is not in the text that it answers.
             Unavailable: `overloaded` or `connection_dropped`, on cue; nothing was sampled. Its
                 object is the scenario, with `pointer` `/error/<cue>`.
         """
@@ -78,7 +81,7 @@ class ScriptedCompute:
     def _sample(self, model: str, context: SampleContext, max_tokens: int) -> Sampled:
         scenario = models.scenario(model)
         with self._lock:
-            reply = self._choose(model, scenario, context)
+            reply = self._filled(model, self._choose(model, scenario, context), context)
         if isinstance(reply, Reply) and reply.error is not None:
             raise _on_cue(model, reply.error)
         info = models.model_info(model)
@@ -110,13 +113,33 @@ class ScriptedCompute:
             counted -= 1
         raise _exhausted(model, context, len(replies), number)
 
+    def _filled(self, model: str, reply: str | Reply, context: SampleContext) -> str | Reply:
+        """The reply with what has been captured, by it and by those before it, in its place."""
+        if isinstance(reply, str):
+            return reply
+        key = (model, context.task, context.trial)
+        values = _recalled(self._captured, key, dict[str, str]())
+        for name, value in captured(reply, context.request).items():
+            if value is None:
+                raise _unmatched(model, context, name)
+            values[name] = value
+        try:
+            return filled(reply, values)
+        except KeyError as error:
+            raise _unmatched(model, context, str(error.args[0])) from None
+
     def _memory(self, model: str, context: SampleContext) -> _Played:
         key = (model, context.task, context.trial, context.agent)
-        played = self._played.setdefault(key, _Played())
-        self._played.move_to_end(key)
-        if len(self._played) > _REMEMBERED:
-            self._played.popitem(last=False)
-        return played
+        return _recalled(self._played, key, _Played())
+
+
+def _recalled[K, V](memory: OrderedDict[K, V], key: K, fresh: V) -> V:
+    """What is remembered under a key, the eldest of too many forgotten."""
+    found = memory.setdefault(key, fresh)
+    memory.move_to_end(key)
+    if len(memory) > _REMEMBERED:
+        memory.popitem(last=False)
+    return found
 
 
 def _script(scenario: Scenario, context: SampleContext) -> tuple[Sequence[str | Reply], int]:
@@ -210,4 +233,14 @@ def _exhausted(model: str, context: SampleContext, size: int, number: int) -> Co
         code=ErrorCode.SCENARIO_EXHAUSTED,
         object=ErrorObject(type="model", id=model, pointer=f"/replies/{context.task}"),
         next="Add the reply to the scenario and register it again.",
+    )
+
+
+def _unmatched(model: str, context: SampleContext, name: str) -> Conflict:
+    return Conflict(
+        f"Model {model} is to say {name!r}, which it has not found in what it answers"
+        f" (task {context.task!r}): …{context.request[-200:]}",
+        code=ErrorCode.SCENARIO_UNMATCHED,
+        object=ErrorObject(type="model", id=model, pointer=f"/replies/{context.task}"),
+        next="Compare the reply's `capture` with the text, and register the scenario again.",
     )

@@ -171,6 +171,32 @@ async def test_an_aside_answers_its_request_and_does_not_count(compute: Compute)
     assert (await said(compute, model, trial="trl_2", call=1)).startswith("two")
 
 
+async def test_a_reply_says_what_it_and_earlier_ones_captured(compute: Compute) -> None:
+    """Of its own trial, in whichever agent, and in every part of a reply."""
+    start = {"capture": {"run": '"run": "([^"]*)"', "all": "p.n"}, "text": "${captured.run}"}
+    wait = {
+        "name": "wait",
+        "input": {"runs": ["${captured.run}"], "deep": {"x": "${captured.all}"}},
+    }
+    model = register(
+        "captures",
+        replies={"t": [start, {"text": "${HOME}", "calls": [wait]}]},
+        agents={"t": [{"replies": [{"raw": "<think>${captured.run}"}]}]},
+    )
+    for trial in ("trl_1", "trl_2"):
+        answered = f'{{"run": "{trial}"}} pin'
+        assert (await said(compute, model, trial=trial, request=answered)).startswith(trial)
+    later = await said(compute, model, trial="trl_1", call=1)
+    assert later.startswith("${HOME}\n[<tool_call>]")
+    assert '{"deep": {"x": "pin"}, "runs": ["trl_1"]}' in later
+    sub: dict[str, Any] = {"agent": "a", "order": 1, "agent_call": 0}
+    assert (await said(compute, model, trial="trl_2", **sub)) == "[<think>]trl_2[<|im_end|>]"
+    for missed in ({"trial": "trl_3", "call": 1}, {"trial": "trl_4", "request": '{"run": 1}'}):
+        with pytest.raises(Conflict) as caught:
+            await said(compute, model, **missed)
+        assert caught.value.problem.code == ErrorCode.SCENARIO_UNMATCHED
+
+
 @pytest.mark.parametrize(
     ("cue", "code"),
     [("overloaded", ErrorCode.OVERLOADED), ("drop", ErrorCode.CONNECTION_DROPPED)],
@@ -191,7 +217,14 @@ async def test_an_error_on_cue_is_raised_once_and_then_the_reply_follows(
 
 @pytest.mark.parametrize(
     "reply",
-    [{"text": "a", "raw": "b"}, {"text": "a", "error": "drop"}, {"when": {"regex": "("}}, {"x": 1}],
+    [
+        {"text": "a", "raw": "b"},
+        {"text": "a", "error": "drop"},
+        {"when": {"regex": "("}},
+        {"capture": {"a": "("}},
+        {"text": "${captured.unknown}"},
+        {"x": 1},
+    ],
 )
 def test_a_reply_that_means_two_things_is_refused(reply: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
