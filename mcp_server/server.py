@@ -14,12 +14,12 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
 from mcp_server.results import failure, fits, smaller, success, too_large
+from mcp_server.schemas import listed_input, listed_output
 from runtime.home import Home
 from runtime.supervisor.daemon import program_version
 from specs.errors import ErrorObject, Internal, NotFound, PracticumError
 from tools.context import Context
-from tools.fields import Cli
-from tools.registry import Operation, call, operations
+from tools.registry import Operation, Traits, call, operations
 
 INSTRUCTIONS = """\
 Practicum runs attempts at tasks with an agent in its own harness, scores them, trains on them,
@@ -28,7 +28,8 @@ both take dataset, actor and plan, and with dry_run they only show what would be
 are durable: keep the id, wait with run_wait or read run_events from a cursor, then read
 run_result, run_trials, run_updates, run_checkpoints. To evaluate a checkpoint, put its id into
 agent.model of the same profile, run_start it on held-out tasks, and run_compare the two runs.
-A failed call has isError and a problem document: branch on `code`, do what `next` says;
+Ids may be short where they are unique. A list has `limit` and `cursor` (the `next` of the page
+before). A failed call has isError and a problem document: branch on `code`, do what `next` says;
 `practicum run show X` there is the tool run_show here."""
 
 _LOG = logging.getLogger("practicum.mcp")
@@ -85,31 +86,27 @@ async def run_tool(
 
 
 def tool(chosen: Operation) -> types.Tool:
-    """An operation as MCP lists it."""
-    traits = chosen.traits
+    """An operation as MCP lists it: in a few words."""
     return types.Tool(
         name=chosen.name,
         title=chosen.summary,
-        description=chosen.description,
-        input_schema=input_schema(chosen),
-        output_schema=chosen.output.model_json_schema(mode="serialization"),
-        annotations=types.ToolAnnotations(
-            title=chosen.summary,
-            read_only_hint=traits.read_only,
-            destructive_hint=traits.destructive,
-            idempotent_hint=traits.idempotent,
-            open_world_hint=False,
-        ),
+        description=chosen.description.partition("\n\n")[0],
+        input_schema=listed_input(chosen.input),
+        output_schema=listed_output(chosen.output),
+        annotations=_annotations(chosen.traits),
     )
 
 
-def input_schema(chosen: Operation) -> dict[str, Any]:
-    """The schema of an operation's input without what only the command line offers."""
-    schema = chosen.input.model_json_schema()
-    for name, field in chosen.input.model_fields.items():
-        if any(isinstance(item, Cli) and not item.agent for item in field.metadata):
-            del schema["properties"][name]
-    return schema
+def _annotations(traits: Traits) -> types.ToolAnnotations:
+    """What a tool does to the world; what MCP assumes anyway is left out."""
+    if traits.read_only:
+        return types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    return types.ToolAnnotations(
+        read_only_hint=False,
+        destructive_hint=traits.destructive,
+        idempotent_hint=traits.idempotent or None,
+        open_world_hint=False,
+    )
 
 
 class _Progress:

@@ -10,7 +10,8 @@ from mcp_types import CallToolResult
 from pydantic import Field
 
 from mcp_server.results import MAX_CONTENT_CHARS, failure, fits, smaller, success
-from mcp_server.server import build_server, input_schema, run_tool
+from mcp_server.schemas import listed_input
+from mcp_server.server import build_server, run_tool
 from runtime.home import Home
 from specs.base import Contract
 from specs.errors import ErrorCode, Problem
@@ -102,7 +103,7 @@ async def test_an_unknown_tool_and_a_missing_stack_are_problems(home: Home) -> N
 
 
 async def test_terminal_only_fields_are_not_offered() -> None:
-    offered = input_schema(registry.find("run", "events"))["properties"]
+    offered = listed_input(registry.find("run", "events").input)["properties"]
     assert {"run", "after", "limit", "wait"} == set(offered)
 
 

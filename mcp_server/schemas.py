@@ -1,0 +1,87 @@
+"""Schemas as the list of tools carries them: short, because a model reads all of them at once.
+
+Whatever an operation takes stands in its listed input schema, each field with type, choices and
+a few words; bounds, patterns and the nested parts do not: the operation's own model refuses what
+is wrong and names the field. An output schema lists the fields that are always there. Both hold
+for every value that the models' own schemas hold for.
+"""
+
+from functools import cache
+from typing import Any, cast
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from tools.fields import Cli
+
+type Schema = dict[str, Any]
+
+SHARED = frozenset({"run", "limit", "cursor"})
+"""Fields that mean the same in every tool; the server's instructions say what."""
+
+
+@cache
+def listed_input(model: type[BaseModel]) -> Schema:
+    """The input schema of a tool in the list."""
+    full = model.model_json_schema()
+    offered = {name: field for name, field in model.model_fields.items() if offers(field)}
+    properties = {
+        field.alias or name: _property(name, full["properties"][field.alias or name], full)
+        for name, field in offered.items()
+    }
+    required = [name for name in full.get("required", ()) if name in properties]
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }
+
+
+@cache
+def listed_output(model: type[BaseModel]) -> Schema:
+    """The output schema of a tool in the list: an object and the names of its fields.
+
+    A result is written with all of them, also those that have a default.
+    """
+    names = list(model.model_json_schema(mode="serialization")["properties"])
+    return {"type": "object", "required": names}
+
+
+def offers(field: FieldInfo) -> bool:
+    """Whether a field makes sense away from a terminal."""
+    return not any(isinstance(item, Cli) and not item.agent for item in field.metadata)
+
+
+def _property(name: str, full: Schema, root: Schema) -> Schema:
+    slim = _slim(full, root)
+    if name in SHARED:
+        return slim
+    if full.get("description"):
+        slim["description"] = full["description"]
+    if full.get("default") not in (None, False, "", [], {}):
+        slim["default"] = full["default"]
+    return slim
+
+
+def _slim(full: Schema, root: Schema) -> Schema:
+    """Type and choices of a schema, its alternatives merged, null left out."""
+    if "$ref" in full:
+        return _slim(root["$defs"][full["$ref"].removeprefix("#/$defs/")], root)
+    if "const" in full:
+        return {"type": full["type"], "enum": [full["const"]]}
+    if "enum" in full:
+        return {"type": full["type"], "enum": full["enum"]}
+    if full.get("type") == "array" and "items" in full:
+        return {"type": "array", "items": _slim(full["items"], root)}
+    if "type" in full:
+        return {"type": full["type"]}
+    alternatives = [
+        _slim(one, root)
+        for one in cast(list[Schema], full.get("anyOf") or full.get("oneOf") or [])
+        if one.get("type") != "null"
+    ]
+    if len(alternatives) == 1:
+        return alternatives[0]
+    types = list(dict.fromkeys(str(one["type"]) for one in alternatives if "type" in one))
+    return {"type": types} if types and len(types) == len(alternatives) else {}
