@@ -12,6 +12,7 @@ from specs.dataset import Dataset
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.events import Event, EventPage
 from specs.ids import Prefix
+from specs.interaction import Seal
 from specs.operator_api import (
     CheckpointPage,
     CheckpointUses,
@@ -138,6 +139,14 @@ class ReadClient(ObjectClient):
     async def trial(self, trial: str) -> Trial:
         """One trial."""
         return await self.transport.call("GET", f"/v1/trials/{trial}", Trial)
+
+    async def trial_seal(self, trial: str) -> Seal:
+        """The seal of a trial's evidence.
+
+        Raises:
+            NotFound: no such trial, or its harness is still at work.
+        """
+        return await self.transport.call("GET", f"/v1/trials/{trial}/seal", Seal)
 
     async def groups(
         self, run: str, *, limit: int | None = None, cursor: str | None = None

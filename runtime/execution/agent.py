@@ -78,6 +78,8 @@ class ProfileAgent(BaseAgent):
             if instruction != self._sent:  # a later step of the task
                 await self._send(plan, instruction, environment)
             await self._run_harness(plan, environment)
+            if self._board.seal is not None:
+                await self._board.seal()
             if plan.engine.name == "claude-code":
                 await environment.exec(engine.keep_session(self._logs), user="root")
             if plan.outputs:

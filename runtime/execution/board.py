@@ -5,7 +5,7 @@ writes to disk; a credential must not be in there. So both get only the trial's 
 what they need, and leave what they saw, on the trial's *board*.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -33,6 +33,8 @@ class Board:
     :ivar profile: None runs one of Harbor's own agents (oracle, nop).
     :ivar agent_sec: deadline of the harness, enforced where its processes are killed.
     :ivar instruction: of the task, or of its first step.
+    :ivar seal: hands the evidence over when the harness has ended, so that the verifier can read
+        it; None where the harness works again (a task with steps) or there is none.
     :ivar outcome: how the work ended; None while it has not.
     """
 
@@ -47,6 +49,7 @@ class Board:
     exit_code: int | None = None
     missing_outputs: tuple[str, ...] = ()
     verdict: Verdict | None = None
+    seal: Callable[[], Awaitable[object]] | None = None
     environment_version: str | None = None
 
     def plan(self, instruction: str) -> LaunchPlan:

@@ -60,6 +60,7 @@ class TaskFacts:
     agent_sec: float
     verifier_sec: float
     build_sec: float
+    steps: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ def task_facts(folder: Path) -> TaskFacts:
         agent_sec=config.agent.timeout_sec or DEFAULT_AGENT_SEC,
         verifier_sec=config.verifier.timeout_sec,
         build_sec=config.environment.build_timeout_sec,
+        steps=bool(config.steps),
     )
 
 

@@ -2,6 +2,9 @@
 
     open (written) → credential → Harbor trial → seal → artifacts → settle (written)
 
+The seal is made as soon as the harness has ended, where it will not work again: the verifier may
+then read the evidence, and nothing that the harness left running makes calls any more.
+
 The trial's id is minted and recorded before anything exists for it (invariant 12). Whatever
 goes wrong after that is this trial's outcome and costs no other (invariant 16); only a lost
 claim, or a gateway that refuses the record itself, ends the run's work. Cancelling the run
@@ -14,6 +17,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -178,6 +182,7 @@ class TrialRunner:
         board.agent_sec = deadlines.agent
         board.instruction = facts.instruction
         board.profile = context.profile
+        board.seal = None if facts.steps else partial(self._seal, work)
         environment = self._place.environment(board.trial, plan.resources)
         if context.profile.agent.engine.name == "claude-code":
             environment = await self._with_engine(environment)

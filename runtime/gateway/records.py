@@ -11,6 +11,7 @@ from runtime.storage.tables import (
     batches,
     checkpoints,
     contributions,
+    evidence,
     groups,
     logs,
     runs,
@@ -18,7 +19,9 @@ from runtime.storage.tables import (
     trials,
     updates,
 )
+from specs.errors import ErrorObject, NotFound
 from specs.ids import Prefix
+from specs.interaction import Seal
 from specs.operator_api import (
     CheckpointPage,
     GroupPage,
@@ -42,6 +45,26 @@ def run_page(connection: Connection, org: str, cursor: str | None, limit: int) -
         connection, query, (runs.c.id,), cursor, limit, views.run, newest_first=True
     )
     return RunPage(items=items, next=following)
+
+
+def trial_seal(connection: Connection, org: str, trial: str) -> Seal:
+    """The evidence of a trial under the fence that it was opened with.
+
+    Raises:
+        NotFound: no such trial, or its harness is still at work.
+    """
+    row = lookup.by_short_id(connection, trials, org, trial, Prefix.TRIAL)
+    query = sa.select(evidence.c.seal).where(
+        evidence.c.trial_id == row.id, evidence.c.fence == row.fence
+    )
+    found = connection.execute(query).scalar()
+    if found is None:
+        raise NotFound(
+            "The evidence of the trial is not sealed.",
+            object=ErrorObject(type="trial", id=row.id),
+            next="Ask again when its harness has ended.",
+        )
+    return Seal.model_validate_json(found)
 
 
 def trial_page(

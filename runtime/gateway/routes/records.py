@@ -116,6 +116,13 @@ async def trial(gateway: GatewayDep, caller: AnyRole, trial: str) -> Response:
     )
 
 
+@router.get("/v1/trials/{trial}/seal")
+async def seal(gateway: GatewayDep, caller: AnyRole, trial: str) -> Response:
+    """The seal of a trial's evidence, from when its harness has ended; a trial that is over
+    has it in its record."""
+    return answer(await gateway.database.read(lambda c: records.trial_seal(c, caller.org, trial)))
+
+
 @router.get("/v1/samplers/{sampler}")
 async def sampler(gateway: GatewayDep, caller: AnyRole, sampler: str) -> Response:
     """One sampler."""

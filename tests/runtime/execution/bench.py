@@ -1,8 +1,9 @@
 """A workbench for real Harbor trials in real sandboxes: write a task, run a profile on it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,6 +92,7 @@ class Bench:
         scored: bool = True,
         agent: Literal["profile", "oracle", "nop"] = "profile",
         trial_sec: float | None = None,
+        seal: Callable[[Board], Awaitable[object]] | None = None,
         **recipe: Any,
     ) -> Ran:
         """Run `script` as the harness (engine `command`) on a task."""
@@ -98,6 +100,7 @@ class Bench:
         board = self.board(script, facts.instruction, **recipe)
         deadlines = Deadlines.of(facts, trial=trial_sec)
         board.agent_sec = deadlines.agent
+        board.seal = partial(seal, board) if seal else None
         concluded = await run_trial(
             board,
             task,

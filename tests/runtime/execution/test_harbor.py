@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from runtime.execution import scripts
+from runtime.execution.board import Board
 from runtime.execution.collect import collect_file, collect_tree
 from runtime.execution.harbor import Deadlines, run_trial, task_facts
 from specs.records import TrialOutcome
@@ -95,6 +96,19 @@ async def test_invariant_4_a_task_that_cannot_be_built_is_a_launch_failure(bench
     ran = await bench.run(bench.task("unbuildable", files=files))
     assert ran.board.outcome == TrialOutcome.LAUNCH_FAILED
     assert ran.verdict == (None, "launch_failed")
+
+
+async def test_the_evidence_is_sealed_between_the_harness_and_its_verifier(bench: Bench) -> None:
+    """Also behind a harness that failed: its verifier looks at it all the same."""
+    task = bench.task("sealed", "cat /app/seen > /logs/verifier/reward.txt")
+    seen: list[tuple[int | None, object]] = []
+
+    async def seal(board: Board) -> None:
+        seen.append((board.exit_code, board.verdict))
+
+    ran = await bench.run(task, "echo 0.5 > seen; exit 3", seal=seal)
+    assert seen == [(3, None)]
+    assert ran.verdict == (0.5, None)
 
 
 async def test_a_harness_that_fails_is_still_assessed(bench: Bench) -> None:

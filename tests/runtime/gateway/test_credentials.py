@@ -6,7 +6,7 @@ import jwt
 import pytest
 
 from runtime.gateway.tokens import TokenSigner
-from specs.errors import Conflict, ErrorCode, InvalidInput, PracticumError
+from specs.errors import Conflict, ErrorCode, InvalidInput, NotFound, PracticumError
 from specs.events import EventType
 from specs.worker_api import TrialClaims, TrialTokenRequest
 from tests.runtime.gateway import stage
@@ -132,8 +132,11 @@ async def test_evidence_is_sealed_once_and_needs_its_object(stack: Stack) -> Non
     assert refused.value.problem.code == ErrorCode.INVALID_REFERENCE
     segment = await stack.proxy.upload(b"segment")
     seal = stage.seal(run, trial, 1, segment, 7)
+    with pytest.raises(NotFound):
+        await stack.operator.trial_seal(trial)
     await stack.proxy.commit_evidence(seal)
     await stack.proxy.commit_evidence(seal)
+    assert await stack.operator.trial_seal(trial) == seal, "while the trial is open"
     with pytest.raises(Conflict, match="other content"):
         await stack.proxy.commit_evidence(seal.model_copy(update={"output_tokens": 99}))
     sealed = [
