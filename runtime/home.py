@@ -7,6 +7,7 @@
 <home>/compute/         adapters and trainer states (compute)
 <home>/work/            sandboxes and trial folders (worker)
 <home>/sessions/        what `agent run` and `practicum claude` keep of each session
+<home>/journals/        journals that are named, not placed, by their owner
 <home>/logs/            one log per process
 <home>/run/             sockets, pid files, the lock (elsewhere if the path is too long)
 <home>/secrets/         role keys and the trial signing key, 0600
@@ -92,6 +93,10 @@ class Home:
     @property
     def sessions(self) -> Path:
         return self.root / "sessions"
+
+    @property
+    def journals(self) -> Path:
+        return self.root / "journals"
 
     @property
     def logs(self) -> Path:

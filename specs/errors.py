@@ -76,6 +76,7 @@ class ErrorCode(StrEnum):
     WEIGHTS_EXPIRED = "weights_expired"
     CONNECTION_DROPPED = "connection_dropped"
     DATABASE_NEWER = "database_newer"
+    JOURNAL_DAMAGED = "journal_damaged"
     WAIT_TIMED_OUT = "wait_timed_out"
     VERIFICATION_FAILED = "verification_failed"
     INTERNAL = "internal"

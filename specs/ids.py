@@ -48,6 +48,7 @@ class Prefix(StrEnum):
     UPLOAD = "upl"
     SESSION = "ses"
     COMPARISON = "cmp"
+    JOURNAL_ENTRY = "jrn"
 
 
 def new_id(prefix: Prefix) -> str:

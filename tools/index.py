@@ -17,6 +17,7 @@ NOUNS: Final[dict[str, str]] = {
     "profile": "Executable agent recipes",
     "agent": "Profiles on this machine: one prompt in a folder of your own",
     "session": "Model calls of `claude` and `agent run`, outside of any run",
+    "journal": "Research records that another agent continues from",
     "model": "Models that a profile can name",
     "schema": "JSON Schemas of the contracts",
 }
@@ -42,6 +43,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "profile": ("tools.profile",),
     "agent": ("tools.agent",),
     "session": ("tools.session",),
+    "journal": ("tools.journal",),
     "model": ("tools.model",),
     "schema": ("tools.schema",),
 }
@@ -97,6 +99,12 @@ SUMMARIES: Final[dict[tuple[str, str], str]] = {
     ("session", "list"): "List sessions, newest first",
     ("session", "show"): "Show one session and what was captured of it",
     ("session", "close"): "End a session",
+    ("journal", "new"): "Begin a journal",
+    ("journal", "list"): "List the journals of this home",
+    ("journal", "append"): "Add an entry to a journal, durably",
+    ("journal", "show"): "Show a journal's entries, newest first",
+    ("journal", "search"): "Find entries by text, kind, link and time",
+    ("journal", "export"): "Write a journal as one file",
     ("model", "list"): "List the models that a profile can name",
     ("model", "pull"): "Bring a model into the cache and make it known",
     ("schema", "export"): "Write the JSON Schemas of all contracts",
