@@ -146,13 +146,17 @@ class ForwardResult:
 
 @dataclass(frozen=True, slots=True)
 class TrainerInfo:
-    """A trainer: `incarnation` is the backend process it lives (or lived) in."""
+    """A trainer: `incarnation` is the backend process it lives (or lived) in.
+
+    `kept_sec`: how long its backend keeps what it saves; None: until it is told to forget.
+    """
 
     id: str
     incarnation: str
     base_model: str
     lora: LoraSpec
     steps: int
+    kept_sec: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -469,6 +469,7 @@ class TinkerCompute:
             base_model=live.init.base_model,
             lora=live.lora,
             steps=live.steps,
+            kept_sec=self._service.models.settings.keep_sec,
         )
 
 

@@ -42,7 +42,6 @@ def checkpoint_of(
     """The checkpoint of an applied update; `trainer` is as it is after the step."""
     plan = learning_plan(spec)
     now = datetime.now(UTC)
-    ttl = plan.checkpoints.state_ttl_sec
     processed = measures.get("examples_processed")
     supervised = isinstance(plan, SupervisedPlan)
     file = plan.source.digest if supervised and isinstance(plan.source, FileSource) else None
@@ -74,5 +73,11 @@ def checkpoint_of(
             dataset_digest=spec.dataset_digest,
             file=file,
         ),
-        state_expires_at=None if ttl is None else (now + timedelta(seconds=ttl)).isoformat(),
+        state_expires_at=expiry(now, plan.checkpoints.state_ttl_sec, trainer.kept_sec),
     )
+
+
+def expiry(now: datetime, *seconds: float | None) -> str | None:
+    """When the first of several periods has passed; None where none of them ends."""
+    ends = [period for period in seconds if period is not None]
+    return (now + timedelta(seconds=min(ends))).isoformat() if ends else None

@@ -27,6 +27,7 @@ PLAN = {
 SETTINGS = """\
 [tinker]
 base_url = "{base_url}"
+keep_sec = 864000
 [[tinker.models]]
 name = "tiny"
 model = "{model}"
@@ -104,6 +105,7 @@ def test_a_run_trains_at_the_service_and_verifies(
     verified = stack.run("run", "verify", run, timeout=600)
     assert verified.code == 0, verified.out + verified.err
     (last, *_) = stack.json("run", "checkpoints", run)["items"]
+    assert last["state_expires_at"] is not None, "the service keeps states for `keep_sec`"
     evaluated = profile(model=last["id"])
     plan = stack.write("eval.json", {"trials_per_task": 1})
     actor = stack.write("trained.json", evaluated)
