@@ -3,12 +3,13 @@
     python -m scripts.mutants [--count 100] [--seed 0] [--jobs 2]
 
 A seeded sample of mutants of the parts that must be right, each tried in a copy of the tracked
-files: first a covered run says which tests execute which lines; then each mutant is given to the
-tests that execute its line (a line that only an import executes: all tests of its folder), and is
-killed if one of them fails or hangs. A place in the code is drawn before what is done to it, so
-that places with many possible mutations do not crowd out the others. Left out are annotations
-(`|`) and exchanges of identity and equality, which mostly change nothing. The mutations are
-cosmic-ray's. Exit code 1: fewer were killed than `--floor`.
+files: first a covered run says which tests execute which lines, and how long each takes; then each
+mutant is given to the tests that execute its line (a line that only an import executes: the tests
+of its folder), the quickest first, as many as take `BUDGET` together; it is killed if one of them
+fails or hangs. Tests that are left out could only have killed more. A place in the code is drawn
+before what is done to it, so that places with many possible mutations do not crowd out the others.
+Left out are annotations (`|`) and exchanges of identity and equality, which mostly change nothing.
+The mutations are cosmic-ray's. Exit code 1: fewer were killed than `--floor`.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from difflib import unified_diff
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, cast
+from xml.etree import ElementTree
 
 import coverage
 import parso
@@ -48,8 +50,11 @@ TARGETS = {
 """What is mutated, and the tests of its folder."""
 SUITES = sorted(set(TARGETS.values()))
 MEANINGLESS = ("_Eq_Is", "_NotEq_IsNot", "_Is_Eq", "_IsNot_NotEq", "Operator_BitOr_")
-LIMIT = 600
-"""Seconds for the tests of one mutant; what hangs is killed."""
+BUDGET = 60.0
+"""Seconds that the tests of one mutant took on the unchanged code, but for the first of them."""
+PATIENCE = 8.0
+"""So many times as long may they take on changed code, and the start of pytest once more."""
+START = 60.0
 
 
 type Place = tuple[tuple[int, int], tuple[int, int]]
@@ -70,6 +75,40 @@ class Mutant:
         mutated: str | None = MUTATING.mutate_code(source, operator, self.occurrence)
         assert mutated is not None
         return mutated
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What the tests did on the unchanged code.
+
+    :ivar lines: per file and line, the tests that execute it; an empty name is an import.
+    :ivar seconds: how long each test took.
+    """
+
+    lines: dict[str, dict[int, list[str]]]
+    seconds: dict[str, float]
+
+    def choice(self, mutant: Mutant) -> list[str]:
+        """The tests for a mutant, the quickest first."""
+        lines = self.lines.get(mutant.path, {})
+        first, last = mutant.lines
+        names = {name for line in range(first, last + 1) for name in lines.get(line, [])}
+        found = {name.rpartition("|")[0] for name in names if name}
+        suite = suite_of(mutant.path)
+        assert suite is not None
+        known = found or {name for name in self.seconds if name.startswith(f"{suite}/")}
+        chosen: list[str] = []
+        spent = 0.0
+        for name in sorted(known, key=lambda name: (self.time([name]), name)):
+            if chosen and spent + self.time([name]) > BUDGET:
+                break
+            chosen.append(name)
+            spent += self.time([name])
+        return chosen
+
+    def time(self, names: Sequence[str]) -> float:
+        """Seconds of some tests; none are known of a name that XML cannot hold."""
+        return sum(self.seconds.get(name, 0.0) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,28 +187,33 @@ def copy(folder: Path) -> Path:
     return folder
 
 
-def covered(folder: Path) -> dict[str, dict[int, list[str]]]:
-    """Per file and line, the tests that execute it; an empty name is an import.
+def covered(folder: Path) -> Covered:
+    """Run the tests on the unchanged code.
 
     Raises:
         SystemExit: the tests fail without any mutant.
     """
     configuration = folder / "coverage.ini"
     configuration.write_text("[run]\nsource = specs, runtime, proxy\ncore = ctrace\n")
+    times = folder / "times.xml"
     words = ["-m", "not slow", f"--cov-config={configuration}", "--cov", "--cov-context=test"]
-    if pytest(folder, [*words, "--cov-report=", *SUITES], limit=None) != 0:
+    words += ["--cov-report=", f"--junit-xml={times}", "-o", "junit_family=xunit1", *SUITES]
+    if pytest(folder, words, limit=None) != 0:
         sys.exit("the tests fail before anything is changed")
     data = coverage.CoverageData(str(folder / ".coverage"))
     data.read()
-    return {
+    lines = {
         str(Path(file).relative_to(folder)): data.contexts_by_lineno(file)
         for file in data.measured_files()
     }
+    cases = ElementTree.parse(times).iter("testcase")
+    seconds = {
+        f"{case.attrib['file']}::{case.attrib['name']}": case.attrib["time"] for case in cases
+    }
+    return Covered(lines, {name: float(spent) for name, spent in seconds.items()})
 
 
-def tried(
-    mutants: Sequence[Mutant], copies: Sequence[Path], tests: dict[str, dict[int, list[str]]]
-) -> Iterator[Verdict]:
+def tried(mutants: Sequence[Mutant], copies: Sequence[Path], tests: Covered) -> Iterator[Verdict]:
     """Each mutant's verdict, as many at a time as there are copies."""
     free: SimpleQueue[Path] = SimpleQueue()
     for folder in copies:
@@ -178,7 +222,9 @@ def tried(
     def one(mutant: Mutant) -> Verdict:
         folder = free.get()
         try:
-            return attempt(mutant, folder, selected(mutant, tests.get(mutant.path, {})))
+            chosen = tests.choice(mutant)
+            limit = START + PATIENCE * tests.time(chosen)
+            return attempt(mutant, folder, chosen, limit=limit)
         finally:
             free.put(folder)
 
@@ -190,24 +236,12 @@ def tried(
             yield verdict
 
 
-def selected(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:
-    """The tests that execute the mutant's lines, or those of its folder."""
-    first, last = mutant.lines
-    names = {name for line in range(first, last + 1) for name in lines.get(line, [])}
-    found = sorted({name.rpartition("|")[0] for name in names if name})
-    if found:
-        return found
-    suite = suite_of(mutant.path)
-    assert suite is not None
-    return [suite]
-
-
 def suite_of(path: str) -> str | None:
     """The tests of the folder of a file that is mutated; None for any other file."""
     return next((TARGETS[t] for t in TARGETS if path == t or path.startswith(f"{t}/")), None)
 
 
-def attempt(mutant: Mutant, folder: Path, tests: Sequence[str]) -> Verdict:
+def attempt(mutant: Mutant, folder: Path, tests: Sequence[str], *, limit: float) -> Verdict:
     """Run the tests on the changed file, and put it back."""
     path = folder / mutant.path
     source = path.read_text()
@@ -219,7 +253,7 @@ def attempt(mutant: Mutant, folder: Path, tests: Sequence[str]) -> Verdict:
     chosen.write_text("\n".join(tests))
     path.write_text(mutated)
     try:
-        failed = pytest(folder, ["-x", f"@{chosen}"], limit=LIMIT) != 0
+        failed = pytest(folder, ["-x", f"@{chosen}"], limit=limit) != 0
     finally:
         path.write_text(source)
     return Verdict(mutant, failed, len(tests), diff)
