@@ -46,13 +46,7 @@ def unpack(data: bytes, target: Path) -> None:
     Raises:
         InvalidInput: `invalid_package`; nothing has been written.
     """
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            members = archive.getmembers()
-            _check_members(members)
-            contents = {m.name: _content(archive, m) for m in members if m.isreg()}
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        raise _refuse("package", f"it is not a readable tar: {error}") from None
+    members, contents = _read(data)
     target.mkdir(parents=True, exist_ok=True)
     for member in members:
         path = target / member.name
@@ -62,6 +56,26 @@ def unpack(data: bytes, target: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(contents[member.name])
             path.chmod(0o755 if member.mode & 0o111 else 0o644)
+
+
+def files(data: bytes) -> dict[str, bytes]:
+    """The files of a package by path, without writing them anywhere.
+
+    Raises:
+        InvalidInput: `invalid_package`.
+    """
+    return _read(data)[1]
+
+
+def _read(data: bytes) -> tuple[list[tarfile.TarInfo], dict[str, bytes]]:
+    """The entries of a package, all of them acceptable, and what its files hold."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+            members = archive.getmembers()
+            _check_members(members)
+            return members, {m.name: _content(archive, m) for m in members if m.isreg()}
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise _refuse("package", f"it is not a readable tar: {error}") from None
 
 
 def _walk(directory: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import fnmatch
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated
 
 import anyio.to_thread
@@ -131,7 +132,7 @@ async def publish(context: Context, request: Publish) -> Published:
     refused (`version_exists`). On cancel some packages may have been uploaded; nothing is
     published.
     """
-    name, _, version = reference(request.publish_as, "dataset").partition("@")
+    reference(request.publish_as, "dataset")
     folders = task_folders(request.folder)
     entries: list[TaskEntry] = []
     async with context.gateway() as gateway:
@@ -141,7 +142,7 @@ async def publish(context: Context, request: Publish) -> Published:
             entries.append(task.entry)
             if index % 20 == 0:
                 await context.progress(f"{index} of {len(folders)} tasks uploaded")
-        return await _publish(gateway, name, version, entries)
+        return await publish_tasks(gateway, request.publish_as, entries)
 
 
 @operation("dataset", "list", READ, text=_page_text)
@@ -161,7 +162,7 @@ async def show(context: Context, request: Show) -> DatasetView:
         reference=request.dataset,
         digest=found.digest,
         count=len(found.value.tasks),
-        families=_families(found.value.tasks),
+        families=families(found.value.tasks),
         tasks=tasks,
         next=following,
     )
@@ -186,21 +187,20 @@ async def select(context: Context, request: Select) -> Selected:
             )
         published = None
         if request.publish_as is not None:
-            name, _, version = reference(request.publish_as, "dataset").partition("@")
-            published = await _publish(gateway, name, version, chosen)
+            published = await publish_tasks(gateway, request.publish_as, chosen)
     return Selected(
         dataset=request.dataset,
         digest=found.digest,
         count=len(chosen),
-        families=_families(chosen),
+        families=families(chosen),
         tasks={"names": [task.name for task in chosen]},
         published=published,
     )
 
 
-async def _publish(
-    gateway: OperatorClient, name: str, version: str, tasks: list[TaskEntry]
-) -> Published:
+async def publish_tasks(gateway: OperatorClient, wanted: str, tasks: list[TaskEntry]) -> Published:
+    """Publish a list of tasks, whose packages are there, as `org/name@version`."""
+    name, _, version = reference(wanted, "dataset").partition("@")
     dataset: dict[str, JsonValue] = {
         "name": name,
         "version": version,
@@ -218,5 +218,6 @@ def _matches(task: TaskEntry, request: Select) -> bool:
     )
 
 
-def _families(tasks: "tuple[TaskEntry, ...] | list[TaskEntry]") -> dict[str, int]:
+def families(tasks: Sequence[TaskEntry]) -> dict[str, int]:
+    """How many tasks each family has."""
     return dict(Counter(str(task.metadata.get("family", "-")) for task in tasks))

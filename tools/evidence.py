@@ -23,10 +23,12 @@ from tools.paging import cut
 from tools.registry import READ, operation
 from tools.tables import pairs, table
 
+TrialRef = Annotated[str, Field(description="Trial id; a unique short form will do")]
+
 
 class Interactions(Input):
     run: RunRef
-    trial: Annotated[str, Field(description="Trial id; a unique short form will do")]
+    trial: TrialRef
     call: Annotated[int | None, Field(ge=0, description="This call alone, from 0")] = None
     tokens: Annotated[bool, Field(description="With token ids and log-probabilities")] = False
     request: Annotated[bool, Field(description="With the request as the harness sent it")] = False
@@ -169,9 +171,7 @@ async def interactions(context: Context, request: Interactions) -> EvidenceView:
     """
     async with context.gateway() as gateway:
         trial = await find_trial(gateway, request.run, request.trial)
-        seal = trial.settled.seal if trial.settled else None
-        if seal is None:
-            raise _no_evidence(trial)
+        seal = sealed(trial)
         data = b"" if seal.object is None else await gateway.object(seal.object)
     calls = evidence.interactions(data)
     extended = {call.intent.parent for call in calls}
@@ -206,8 +206,16 @@ async def find_trial(gateway: OperatorClient, run: str, wanted: str) -> Trial:
     return trial
 
 
-def _no_evidence(trial: Trial) -> NotFound:
-    return NotFound(
+def sealed(trial: Trial) -> Seal:
+    """The seal of a trial's evidence.
+
+    Raises:
+        NotFound: there is none yet, or none was made.
+    """
+    seal = trial.settled.seal if trial.settled else None
+    if seal is not None:
+        return seal
+    raise NotFound(
         f"Trial {trial.id} has no sealed evidence: it is {trial.state}.",
         object=ErrorObject(type="trial", id=trial.id),
         next=f"See how it went: practicum run trials {trial.run} --trial {trial.id}",

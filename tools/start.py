@@ -15,7 +15,7 @@ from specs.base import Contract
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.launch import validate_profile
 from specs.operator_api import Started
-from specs.plans import parse_plan
+from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan, parse_plan
 from specs.run import Admission, Submission
 from tools.context import Context
 from tools.documents import Read, profile_document, read_document, reference
@@ -160,7 +160,14 @@ def plan_folder(value: dict[str, JsonValue] | str) -> Path | None:
     return None
 
 
-def _plan(value: dict[str, JsonValue] | str, noun: str) -> dict[str, JsonValue]:
+def read_plan(
+    value: dict[str, JsonValue] | str,
+) -> tuple[dict[str, JsonValue], EvaluationPlan | TrainingPlan | SupervisedPlan]:
+    """A plan as it was handed in, its kind said, and as it was understood.
+
+    Raises:
+        InvalidInput: it is no plan, or is an invalid one, naming the field.
+    """
     if isinstance(value, str) and not value.startswith("@"):
         raise InvalidInput(
             f"{value!r} is not a plan.",
@@ -170,6 +177,11 @@ def _plan(value: dict[str, JsonValue] | str, noun: str) -> dict[str, JsonValue]:
         )
     read = cast(Read, read_document(value, "plan"))
     plan = parse_plan(read.value)
+    return {**read.value, "kind": plan.kind}, plan
+
+
+def _plan(value: dict[str, JsonValue] | str, noun: str) -> dict[str, JsonValue]:
+    document, plan = read_plan(value)
     fitting = "run" if plan.kind == "evaluation" else "train"
     if fitting != noun:
         raise InvalidInput(
@@ -177,7 +189,7 @@ def _plan(value: dict[str, JsonValue] | str, noun: str) -> dict[str, JsonValue]:
             object=ErrorObject(type="plan", pointer="/kind"),
             next=f"Use: practicum {fitting} start",
         )
-    return {**read.value, "kind": plan.kind}
+    return document
 
 
 def _profile(value: dict[str, JsonValue] | str, what: str) -> JsonValue:

@@ -60,6 +60,18 @@ class Example:
         return sum(span.end - span.start for span in self.spans if span.target)
 
 
+def conversation_of(file: File, row: Row) -> Conversation:
+    """A row as a conversation that a model is to go on with, whoever spoke last.
+
+    Raises:
+        InvalidInput: naming the line.
+    """
+    turns = _Turns(file, row.origin.line)
+    for index, message in enumerate(row.chat.messages):
+        turns.add(message, f"/messages/{index}")
+    return turns.conversation(_tools(row.chat))
+
+
 class Renderer:
     """Renders rows for one model.
 
@@ -70,7 +82,7 @@ class Renderer:
     """
 
     def __init__(self, family: Family, codec: Codec, train_on: TrainOn) -> None:
-        self._family = family
+        self.family = family
         self.codec = codec
         self._train_on = train_on
 
@@ -93,7 +105,7 @@ class Renderer:
         if not wanted:
             raise file.refusal(row.origin.line, "has no target: every weight is 0")
         notes = set(turns.notes)
-        if not self._family.thinks and _thinks(conversation):
+        if not self.family.thinks and _thinks(conversation):
             notes.add("dropped:reasoning_content")
         ids, spans = self._tokens(conversation, sorted(weights), wanted)
         return Example(row.origin, ids, tuple(spans), tuple(sorted(notes)))
@@ -115,12 +127,12 @@ class Renderer:
                 conversation.system, conversation.tools, conversation.messages[:answer]
             )
             pieces = (
-                self._family.prompt(before)
+                self.family.prompt(before)
                 if start == 0
-                else self._family.suffix(before, start, stop)
+                else self.family.suffix(before, start, stop)
             )
             extend(self.codec.encode(pieces), False)
-            said = self._family.answer(conversation.messages[answer].blocks)
+            said = self.family.answer(conversation.messages[answer].blocks)
             extend(self.codec.encode(said), answer in wanted)
             stop = said[-1].token if said and isinstance(said[-1], Mark) else None
             start = answer + 1
@@ -168,10 +180,17 @@ class _Turns:
 
     def finish(self, tools: tuple[Tool, ...]) -> tuple[Conversation, dict[int, bool]]:
         """The whole conversation, which ends with an assistant turn."""
-        self._flush()
-        if not self.messages or self.messages[-1].role != "assistant":
+        conversation = self.conversation(tools)
+        if self.messages[-1].role != "assistant":
             self._refuse("the conversation does not end with a message of the assistant")
-        return Conversation(tuple(self.system), tools, tuple(self.messages)), self.weights
+        return conversation, self.weights
+
+    def conversation(self, tools: tuple[Tool, ...]) -> Conversation:
+        """What was taken in so far."""
+        self._flush()
+        if not self.messages:
+            self._refuse("the conversation has no turn")
+        return Conversation(tuple(self.system), tools, tuple(self.messages))
 
     def _answer(self, message: ChatMessage, text: str | None, pointer: str) -> None:
         if self.messages and self.messages[-1].role == "assistant":

@@ -1,0 +1,22 @@
+"""A gateway and a compute process for operations, each in a place of its own."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from runtime.compute.router import LocalCompute
+from tests.runtime.gateway import stage
+from tests.runtime.learning.conftest import template
+from tests.runtime.learning.live import Live
+from tests.tools.ground import ground
+
+__all__ = ["template"]
+
+
+@pytest.fixture
+async def live(short_dir: Path, template: Path, tmp_path: Path) -> AsyncIterator[Live]:
+    """A gateway with compute behind its HTTP carrier; see `ground`."""
+    home = stage.prepared_home(short_dir, template)
+    async with LocalCompute(tmp_path / "compute") as local, ground(home, local) as made:
+        yield made
