@@ -70,14 +70,14 @@ class Journal:
 
         def following(place: int, last: bytes) -> bytes:
             try:
-                before = lines.entry(last) if place else lines.header(last)
+                before = lines.tail(last)
             except lines.BadLine as error:
                 raise lines.damaged(str(self._path), place, str(error)) from None
             return lines.encode(
                 {
                     **value,
                     "id": new_id(Prefix.JOURNAL_ENTRY),
-                    "seq": 1 + (before.seq if isinstance(before, JournalEntry) else 0),
+                    "seq": before.seq + 1,
                     "at": max(_now(), before.at),
                     "previous": before.digest,
                 }
@@ -154,9 +154,9 @@ class Journal:
         with snapshot(self._path) as now:
             return list(_problems(now))
 
-    def render(self, *, lazily: bool = False) -> bool:
+    def render(self, *, promptly: int | None = None) -> bool:
         """Bring journal.md up to date (see `journals.rendering`); whether it was written."""
-        return rendering.render(self._path, lazily=lazily)
+        return rendering.render(self._path, promptly=promptly)
 
     def export(self, form: Literal["markdown", "jsonl"]) -> bytes:
         """The whole journal as it is now, each line checked.

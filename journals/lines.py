@@ -1,6 +1,8 @@
 """One line of a journal: its bytes, its digest, and whether both still agree."""
 
+import json
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -36,6 +38,26 @@ def checked_digest(line: bytes) -> str:
     if canonical.digest_bytes(line[: seal.start()] + b"}") != digest:
         raise BadLine("its bytes are not those that its digest was made of")
     return digest
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What the next entry follows: number (0 for the header), time and digest of a line."""
+
+    seq: int
+    at: str
+    digest: str
+
+
+def tail(line: bytes) -> Tail:
+    """What follows a line needs of it.
+
+    Raises:
+        BadLine: it is altered.
+    """
+    digest = checked_digest(line)
+    value = json.loads(line)
+    return Tail(value.get("seq", 0), value["at"], digest)
 
 
 def entry(line: bytes) -> JournalEntry:

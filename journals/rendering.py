@@ -19,24 +19,26 @@ PAGE: Final = "journal.md"
 _ASIDE: Final = ".journal.md.part"
 _MARK: Final = re.compile(r"<!-- journal\.jsonl through byte (\d+) -->")
 
-_ALWAYS_BELOW: Final = 128 << 10
 _SHARE: Final = 8
+_SHORT_DATA: Final = 100
 
 
-def render(path: Path, *, lazily: bool) -> bool:
+def render(path: Path, *, promptly: int | None = None) -> bool:
     """Bring the page of the journal at `path` up to date; False where it was left as it is.
 
-    Lazily, a page that another process is making is left to it, and one of a long journal is
-    made again once an eighth of the lines is new: the work of many appends stays linear.
+    With `promptly` that is done for a journal of so many bytes or fewer; the page of a longer one
+    is made again once an eighth of the lines is new, so that the work of many appends stays
+    linear, and one that another process is making is left to it.
 
     Raises:
         OSError: the folder cannot be written.
     """
     page = path.with_name(PAGE)
-    with files.folder_lock(path.parent, wait=not lazily) as mine, snapshot(path) as lines_now:
+    wait = promptly is None
+    with files.folder_lock(path.parent, wait=wait) as mine, snapshot(path) as lines_now:
         behind = lines_now.end - rendered(page)
-        due = behind * _SHARE >= lines_now.end or lines_now.end <= _ALWAYS_BELOW
-        if not mine or behind == 0 or (lazily and not due):
+        due = wait or lines_now.end <= promptly or behind * _SHARE >= lines_now.end
+        if not mine or behind == 0 or not due:
             return False
         aside = page.with_name(_ASIDE)
         with aside.open("w", encoding="utf-8") as file:
@@ -77,8 +79,10 @@ def section(entry: JournalEntry) -> Iterator[str]:
     if entry.links:
         yield "\n" + "".join(f"- {link_text(link)}\n" for link in entry.links)
     if entry.data:
-        body = json.dumps(entry.data, indent=2, ensure_ascii=False)
-        yield "\n" + "".join(f"    {line}\n" for line in body.splitlines())
+        body = json.dumps(entry.data, ensure_ascii=False)
+        if len(body) > _SHORT_DATA:
+            body = json.dumps(entry.data, indent=2, ensure_ascii=False)
+        yield "\n" + "".join(f"    {line}\n" for line in body.split("\n"))
     yield f"\n`{entry.id}`\n"
 
 

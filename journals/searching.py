@@ -1,8 +1,8 @@
 """Search: a scan from the newest entry back, like grep's, that stops when it has enough.
 
 There is no index that could lag or break. Each filter gives bytes that a matching line must hold;
-the rarest to expect are looked for in whole blocks, and only the lines that hold all of them are
-read as JSON and judged exactly. 100,000 entries are some tens of megabytes: a fraction of a
+they are counted in whole blocks, which is quick, and only the lines that hold all of them are read
+as JSON and judged exactly. 100,000 entries are some tens of megabytes: a fraction of a
 second where nothing matches, and the first block where something does.
 
 Words are found in the text and the data, within other words too, in either case; every word must
@@ -94,9 +94,17 @@ def scan(snapshot: Snapshot, wanted: Filter, *, limit: int, cursor: str | None =
 
 
 def holding(snapshot: Snapshot, needle: bytes) -> Iterator[Line]:
-    """Lines that hold these bytes of lower case, last one first."""
+    """Lines that hold these very bytes, last one first."""
     for block in snapshot.blocks():
-        yield from reversed(_holding(block, [needle]))
+        yield from reversed(_holding(block, [_Needle(needle)]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Needle:
+    """Bytes that a matching line holds; `folded` are in lower case and meant in either."""
+
+    data: bytes
+    folded: bool = False
 
 
 def _candidates(snapshot: Snapshot, wanted: Filter, end: int) -> Iterator[Line]:
@@ -109,31 +117,34 @@ def _candidates(snapshot: Snapshot, wanted: Filter, end: int) -> Iterator[Line]:
             yield from block.lines()
 
 
-def _holding(block: Block, needles: list[bytes]) -> list[Line]:
-    """The lines of a block that hold all needles, letters of ASCII in either case."""
+def _holding(block: Block, needles: list[_Needle]) -> list[Line]:
+    """The lines of a block that hold all needles: those that hold the rarest are looked at."""
+    texts = {False: block.data}
+    if any(needle.folded for needle in needles):
+        texts[True] = block.data.lower()
+    counts = [texts[needle.folded].count(needle.data) for needle in needles]
+    if min(counts) == 0:
+        return []
+    rarest, *others = sorted(needles, key=lambda needle: counts[needles.index(needle)])
     found: list[Line] = []
-    first, *others = needles
-    folded = block.data.lower()
-    position = folded.find(first)
+    position = texts[rarest.folded].find(rarest.data)
     while position >= 0:
         line, following = block.line_at(position)
         begin = line.place - block.place
-        if all(folded.find(other, begin, following) >= 0 for other in others):
+        if all(texts[other.folded].find(other.data, begin, following) >= 0 for other in others):
             found.append(line)
-        position = folded.find(first, following)
+        position = texts[rarest.folded].find(rarest.data, following)
     return found
 
 
-def _needles(wanted: Filter) -> list[bytes]:
-    """Bytes, in lower case, all of which a matching line holds; the rarest to expect first."""
-    needles: list[bytes] = []
+def _needles(wanted: Filter) -> list[_Needle]:
+    needles: list[_Needle] = []
     if wanted.link is not None:
-        needles.append(b'"id":' + rfc8785.dumps(wanted.link.id).lower())
-    parts = [_steady_part(word) for word in wanted.words]
-    needles += sorted([part for part in parts if part], key=len, reverse=True)
+        needles.append(_Needle(b'"id":' + rfc8785.dumps(wanted.link.id)))
     if len(wanted.kinds) == 1:
-        needles.append(b'"kind":' + rfc8785.dumps(wanted.kinds[0]))
-    return needles
+        needles.append(_Needle(b'"kind":' + rfc8785.dumps(wanted.kinds[0])))
+    parts = [_steady_part(word) for word in wanted.words]
+    return needles + [_Needle(part, folded=True) for part in parts if part]
 
 
 def _steady_part(word: str) -> bytes:

@@ -29,6 +29,10 @@ from tools.journal_inputs import data_of, moment, place, text_of, user
 from tools.registry import READ_LOCAL, Traits, operation
 from tools.tables import pairs, table
 
+APPENDING = 128 << 10
+READING = 2 << 20
+"""Bytes of a journal whose page is made again at each append, and whenever it is shown."""
+
 JournalRef = Annotated[
     str, Field(description="Journal name, or path of its folder"), Cli(positional=True)
 ]
@@ -150,7 +154,7 @@ async def new(context: Context, request: New) -> JournalInfo:
         context.home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         title = folder.name if request.title is None else request.title
         journal = Journal.create(folder, title=title, author=user(request.author))
-        _refresh(journal)
+        _refresh(journal, READING)
         return _info(request.journal, journal)
 
     return await anyio.to_thread.run_sync(begin)
@@ -185,7 +189,7 @@ async def append(context: Context, request: Append) -> JournalEntry:
             "data": data_of(request.data),
         }
         entry = journal.append(canonical.validate(JournalDraft, draft, what="entry"))
-        _refresh(journal, lazily=True)
+        _refresh(journal, APPENDING)
         return entry
 
     return await anyio.to_thread.run_sync(write)
@@ -206,7 +210,7 @@ async def show(context: Context, request: Show) -> JournalPage:
             found = journal.page(limit=request.limit, cursor=request.cursor)
         if request.verify:
             found.problems = journal.verify()
-        _refresh(journal)
+        _refresh(journal, READING)
         return _page(request.journal, journal, found)
 
     return await anyio.to_thread.run_sync(read)
@@ -268,7 +272,7 @@ def _page(name: str, journal: Journal, found: Found) -> JournalPage:
     )
 
 
-def _refresh(journal: Journal, *, lazily: bool = False) -> None:
+def _refresh(journal: Journal, promptly: int) -> None:
     """Bring journal.md up to date where that is allowed: the record does not depend on it."""
     with suppress(OSError):
-        journal.render(lazily=lazily)
+        journal.render(promptly=promptly)

@@ -168,21 +168,23 @@ def test_the_page_says_all_of_it_and_no_entry_swallows_the_next(journal: Journal
 
 
 def test_the_page_may_lag_and_is_brought_up_to_date(journal: Journal) -> None:
-    assert journal.render(lazily=True)
+    assert journal.render(promptly=0)
     assert not journal.render()
     page = journal.folder / rendering.PAGE
     with files.folder_lock(journal.folder, wait=True):
         journal.append(draft("one"))
-        assert not journal.render(lazily=True), "another process makes it"
+        assert not journal.render(promptly=1 << 20), "another process makes it"
     assert "one" not in page.read_text()
     assert journal.render()
     assert "one" in page.read_text()
     page.write_text("something else")
     assert journal.render()
     assert "one" in page.read_text()
-    for number in range(40):
+    for number in range(20):
         journal.append(draft(f"{number} " + "x" * 7900))
-    assert journal.render(lazily=True)
+    assert journal.render(promptly=0)
     journal.append(draft("small"))
-    assert not journal.render(lazily=True), "an eighth of a long journal is awaited"
+    assert not journal.render(promptly=1000), "an eighth of a long journal is awaited"
+    assert journal.render(promptly=1 << 20)
+    assert "small" in page.read_text()
     assert not list(journal.folder.glob(".journal*"))
