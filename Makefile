@@ -97,3 +97,4 @@ $(PYTHON): | $(filter $(CURDIR)/.tools/%,$(UV))
 plugin: ## copy the skills into the Claude Code plugin
 	rm -rf plugins/claude/skills
 	cp -R skills plugins/claude/skills
+	find plugins -name __pycache__ -prune -exec rm -rf {} +

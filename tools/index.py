@@ -22,6 +22,7 @@ NOUNS: Final[dict[str, str]] = {
     "journal": "Research records that another agent continues from",
     "model": "Models that a profile can name",
     "schema": "JSON Schemas of the contracts",
+    "plugin": "The plugin for Claude Code",
 }
 
 SHORT: Final[dict[str, tuple[str, str]]] = {"report": ("run", "report")}
@@ -52,6 +53,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "journal": ("tools.journal",),
     "model": ("tools.model", "tools.sample"),
     "schema": ("tools.schema",),
+    "plugin": ("tools.plugin",),
 }
 
 SUMMARIES: Final[dict[tuple[str, str], str]] = {
@@ -120,4 +122,7 @@ SUMMARIES: Final[dict[tuple[str, str], str]] = {
     ("model", "pull"): "Bring a model into the cache and make it known",
     ("model", "sample"): "Try a base model or a checkpoint directly",
     ("schema", "export"): "Write the JSON Schemas of all contracts",
+    ("plugin", "path"): "Print the folder of the plugin for Claude Code",
+    ("plugin", "install"): "Install the plugin into Claude Code",
+    ("plugin", "hook"): "Answer a hook of Claude Code",
 }

@@ -31,6 +31,8 @@ class Traits:
     :ivar idempotent: repeating it with the same input changes nothing more.
     :ivar local: works on this machine: files, processes, the model cache.
     :ivar agent: offered over MCP.
+    :ivar spends: uses up a budget of model calls or of training.
+    :ivar decides: states what a person has decided.
     """
 
     read_only: bool = False
@@ -38,6 +40,8 @@ class Traits:
     idempotent: bool = False
     local: bool = False
     agent: bool = True
+    spends: bool = False
+    decides: bool = False
 
 
 READ = Traits(read_only=True, idempotent=True)

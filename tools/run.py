@@ -60,7 +60,7 @@ class Waited(RunView):
         return self.state == RunState.COMPLETED
 
 
-@operation("run", "start", Traits(), text=start_text)
+@operation("run", "start", Traits(spends=True), text=start_text)
 async def start_run(context: Context, request: Start) -> StartResult:
     """Start an evaluation: attempts at every selected task with one fixed agent setup.
 
@@ -128,7 +128,7 @@ async def cancel(context: Context, request: OneRun) -> RunView:
         return RunView.of(await gateway.cancel(request.run))
 
 
-@operation("run", "extend", Traits(), text=run_text)
+@operation("run", "extend", Traits(spends=True), text=run_text)
 async def extend(context: Context, request: Extension) -> RunView:
     """Raise a budget of a run that has spent it; the run goes on from its records.
 

@@ -76,7 +76,7 @@ def _preview_text(page: PreviewPage) -> str:
     return "\n".join(parts)
 
 
-@operation("train", "start", Traits(), text=start_text)
+@operation("train", "start", Traits(spends=True), text=start_text)
 async def start_training(context: Context, request: Start) -> StartResult:
     """Start a training run (reinforcement on scored attempts) or a supervised one.
 

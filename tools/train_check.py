@@ -69,7 +69,7 @@ def _text(report: CheckReport) -> str:
     return "\n".join([head, table(("check", "", "found"), rows), f"next: {report.next}"])
 
 
-@operation("train", "check", Traits(), text=_text)
+@operation("train", "check", Traits(spends=True), text=_text)
 async def check(context: Context, request: CheckTraining) -> CheckReport:
     """Run one batch of real trials with learning rate 0; exits 1 when anything changed.
 

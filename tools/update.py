@@ -185,7 +185,7 @@ async def loss(context: Context, request: Loss) -> RecomputedLoss:
     )
 
 
-@operation("update", "resolve", Traits(destructive=True), text=update_text)
+@operation("update", "resolve", Traits(destructive=True, decides=True), text=update_text)
 async def resolve(context: Context, request: Resolve) -> UpdateView:
     """Settle an unresolved update, which blocks its run after a crash.
 

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from runtime.client import OperatorClient
 from runtime.home import Home
 from specs import evidence
 from specs.interaction import Interaction
+from specs.operator_api import Session
 
 _TASK = """\
 schema_version = "1.4"
@@ -180,6 +183,15 @@ class Stack:
         path = self.root / name
         path.write_text(json.dumps(value))
         return f"@{path}"
+
+
+async def until_sealed(home: Path, session: str) -> Session:
+    """A session that has ended, once the proxy has handed over what was said in it."""
+    with anyio.fail_after(60):
+        async with OperatorClient.at(Home.at(home), patience=10) as gateway:
+            while (found := await gateway.session(session)).seal is None:  # noqa: ASYNC110
+                await anyio.sleep(0.2)
+            return found
 
 
 def write_tasks(folder: Path, count: int) -> None:

@@ -13,13 +13,11 @@ from typing import Any
 import anyio
 import pytest
 
-from runtime.client import OperatorClient
 from runtime.compute import models
-from runtime.home import Home
 from runtime.native import engines
 from specs.claude_code import PINNED_VERSION
 from specs.errors import Unavailable
-from specs.operator_api import Session
+from tests.e2e import support
 from tests.e2e.support import Stack, profile, write_tasks
 from tests.e2e.terminal import Terminal
 
@@ -98,15 +96,7 @@ def stack() -> Iterator[Stack]:
 
 def until_sealed(stack: Stack, session: str) -> dict[str, Any]:
     """The record of a session that has ended, once the proxy has handed over what it said."""
-
-    async def wait() -> Session:
-        with anyio.fail_after(60):
-            async with OperatorClient.at(Home.at(stack.home), patience=10) as gateway:
-                while (found := await gateway.session(session)).seal is None:  # noqa: ASYNC110
-                    await anyio.sleep(0.2)
-                return found
-
-    return anyio.run(wait).model_dump(mode="json")
+    return anyio.run(support.until_sealed, stack.home, session).model_dump(mode="json")
 
 
 def test_a_trial_in_the_sandbox_calls_bash_and_its_evidence_verifies(stack: Stack) -> None:

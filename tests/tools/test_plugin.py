@@ -1,0 +1,162 @@
+"""`practicum plugin`: its hooks, called as Claude Code calls them, and where the plugin is."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from journals import Journal
+from runtime.formats.carried import carried_tokenizer, load_codec
+from runtime.home import Home
+from specs.journal import JournalDraft
+from tests.runtime.gateway import stage
+from tools import registry
+from tools.context import Context
+from tools.overview import overview
+from tools.plugin import PluginFolder, marketplace
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST_START = 250
+"""Qwen tokens of what a session is told at its start, at most."""
+HOOK = ROOT / "plugins" / "claude" / "hooks" / "hook.sh"
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Path:
+    return write_command(tmp_path / "practicum")
+
+
+def write_command(program: Path) -> Path:
+    """A program `practicum` of this checkout."""
+    line = f'PYTHONPATH={ROOT} exec {sys.executable} -P -m tools "$@"'
+    program.write_text(f"#!/bin/sh\n{line}\n")
+    program.chmod(0o755)
+    return program
+
+
+def called(event: str, program: Path | str, home: Path, **given: JsonValue) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a hook of the plugin."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PRACTICUM_COMMAND": str(program),
+        "PRACTICUM_HOME": str(home),
+    }
+    stdin = json.dumps(
+        {"session_id": "s", "hook_event_name": "X", "cwd": str(home.parent), **given}
+    )
+    done = subprocess.run(
+        ["sh", str(HOOK), event],
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_session_starts_without_a_stack_and_starts_none(command: Path, tmp_path: Path) -> None:
+    code, out, err = called("session-start", command, tmp_path / "home", source="startup")
+    assert (code, err) == (0, "")
+    assert "no stack runs" in out
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_session_starts_without_the_command(tmp_path: Path) -> None:
+    code, out, _ = called("session-start", "no-such-practicum", tmp_path)
+    assert code == 0 and "PRACTICUM_COMMAND" in out
+    assert called("guard", "no-such-practicum", tmp_path, tool_name="Bash") == (0, "", "")
+
+
+def test_the_guard_answers_as_claude_code_reads_it(command: Path, tmp_path: Path) -> None:
+    tool = "mcp__plugin_practicum_practicum__run_cancel"
+    code, out, _ = called("guard", command, tmp_path, tool_name=tool, tool_input={"run": "run_1"})
+    answer = json.loads(out)["hookSpecificOutput"]
+    assert code == 0
+    assert answer["hookEventName"] == "PreToolUse" and answer["permissionDecision"] == "ask"
+    assert "run_cancel may end or discard" in answer["permissionDecisionReason"]
+
+
+def test_other_shell_commands_do_not_reach_the_command(tmp_path: Path) -> None:
+    given: dict[str, JsonValue] = {"command": "ls"}
+    program = tmp_path / "refuses"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    home = Path("/tmp/elsewhere")
+    assert called("guard", program, home, tool_name="Bash", tool_input=given)[0] == 0
+
+
+def test_stopping_is_held_up_once_for_the_journal(command: Path, tmp_path: Path) -> None:
+    call: dict[str, JsonValue] = {
+        "type": "tool_use",
+        "id": "t1",
+        "name": "Bash",
+        "input": {"command": "practicum run start --dataset a/b@v1"},
+    }
+    file = tmp_path / "t.jsonl"
+    file.write_text(json.dumps({"type": "assistant", "message": {"content": [call]}}))
+    code, out, _ = called("stop", command, tmp_path, transcript_path=str(file))
+    answer = json.loads(out)
+    assert code == 0 and answer["decision"] == "block" and "run_start" in answer["reason"]
+    again = called("stop", command, tmp_path, transcript_path=str(file), stop_hook_active=True)
+    assert again == (0, "", "")
+    code, out, err = called("session-end", command, tmp_path, transcript_path=str(file))
+    assert (code, out) == (1, "") and "run_start" in err
+
+
+@pytest.mark.anyio
+async def test_the_folder_is_the_one_that_the_marketplace_names(tmp_path: Path) -> None:
+    chosen = registry.find("plugin", "path")
+    found = await registry.call(chosen, Context(Home.at(tmp_path)), {})
+    assert isinstance(found, PluginFolder)
+    listed = json.loads((marketplace() / ".claude-plugin" / "marketplace.json").read_text())
+    (entry,) = listed["plugins"]
+    assert Path(found.plugin) == (marketplace() / entry["source"]).resolve()
+    assert (
+        json.loads((Path(found.plugin) / ".claude-plugin/plugin.json").read_text())["name"]
+        == (entry["name"])
+    )
+
+
+def wordy(folder: Path, name: str) -> Journal:
+    """A journal whose entries are long."""
+    journal = Journal.create(folder, title=name, author="ada")
+    for number in range(5):
+        text = f"Entry {number} of {name}. " + "The loss fell, then it did not. " * 20
+        journal.append(JournalDraft(kind="observation", author="ada", text=text))
+    return journal
+
+
+@pytest.mark.anyio
+async def test_a_session_is_told_open_runs_and_the_newest_journal_in_few_words(
+    short_dir: Path,
+) -> None:
+    home = stage.prepared_home(short_dir, stage.migrated(short_dir))
+    async with stage.running(home) as stack:
+        await stage.publish(stack)
+        assert await overview(home, short_dir) == "Practicum: no open runs."
+        runs = [await stage.start(stack) for _ in range(7)]
+        await stack.operator.cancel(runs[6])
+        wordy(home.journals / "older", "older")
+        wordy(short_dir / "journal", "here")
+        told = await overview(home, short_dir)
+    assert "6 open runs" in told
+    assert runs[5] in told and runs[6] not in told and runs[0] not in told
+    assert "Journal ./journal ends" in told and "5 observation: Entry 4 of here" in told
+    assert "older" not in told
+    wordy(home.journals / "newer", "newer")
+    assert "Journal newer ends" in await overview(home, short_dir)
+    codec = load_codec(carried_tokenizer("Qwen3Tokenizer"))
+    assert len(codec.encode_text(told)) <= LONGEST_START
+
+
+@pytest.mark.anyio
+async def test_a_damaged_journal_is_named_and_stops_nothing(tmp_path: Path) -> None:
+    journal = wordy(tmp_path / "journal", "here")
+    (journal.folder / "journal.jsonl").write_text("{}\n")
+    told = await overview(Home.at(tmp_path / "home"), tmp_path)
+    assert "no stack runs" in told and "Journal ./journal:" in told
