@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from specs.profile import Binding
+from specs.profile import Binding, Plugin
 
 PINNED_VERSION = "2.1.197"
 """What `practicum claude` falls back to, and what the tests prove."""
@@ -79,6 +79,7 @@ CAPTURE_HEADERS = re.compile(r"(?i)^\s*(authorization|host|x-api-key|x-claude-co
 BODY_KEYS = frozenset({"messages", "model", "stream", "system", "tools"})
 """Keys of `CLAUDE_CODE_EXTRA_BODY` that would replace what the harness says."""
 
+MANIFEST = ".claude-plugin/plugin.json"
 LOOPBACK = "127.0.0.1,localhost"
 DEFAULTS: Mapping[str, str] = {
     "API_FORCE_IDLE_TIMEOUT": "0",
@@ -186,6 +187,22 @@ def fixed_arguments(
     if permissions == BYPASS and not given & chooses and not any(map(_sets_mode, settings)):
         fixed += ["--permission-mode", "bypassPermissions"]
     return tuple(fixed)
+
+
+def plugin_arguments(folders: Sequence[str]) -> tuple[str, ...]:
+    """Arguments that load plugin folders; the option is given once for each."""
+    return tuple(word for folder in folders for word in ("--plugin-dir", folder))
+
+
+def plugin_clashes(plugin: Plugin, pointer: str) -> Iterator[Clash]:
+    """What keeps a folder from being a plugin, or its settings from being allowed."""
+    contents = {file.path: file.content for file in plugin.files or ()}
+    manifest = _object(contents.get(MANIFEST, ""))
+    if not isinstance(manifest.get("name"), str) or not manifest["name"]:
+        cause = f"the plugin {plugin.name!r} has no {MANIFEST} with a name"
+        yield Clash(pointer, cause, f"Add {MANIFEST}, a JSON object with the plugin's name.")
+    if "settings.json" in contents:
+        yield from settings_clashes(contents["settings.json"], pointer)
 
 
 def separates(args: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
-from specs import comparison, journal, operator_api, records, worker_api
+from specs import comparison, grant, journal, operator_api, records, worker_api
 from specs.assessment import Assessment
 from specs.base import Contract
 from specs.dataset import Dataset
@@ -48,6 +48,7 @@ DOCUMENTS: dict[str, Any] = {
 MODULES = {
     "comparison": comparison,
     "journal": journal,
+    "grant": grant,
     "operator-api": operator_api,
     "records": records,
     "worker-api": worker_api,

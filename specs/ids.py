@@ -49,6 +49,7 @@ class Prefix(StrEnum):
     SESSION = "ses"
     COMPARISON = "cmp"
     JOURNAL_ENTRY = "jrn"
+    GRANT = "gra"
 
 
 def new_id(prefix: Prefix) -> str:

@@ -28,7 +28,8 @@ SCHEMA = "practicum.launch/v1"
 INSTRUCTION_FILE = "/tmp/practicum/instruction.md"
 """Where `deliver: file` puts the instruction."""
 TOKEN_PLACEHOLDER = "${model.token}"
-"""Stands in a recorded plan where the trial's credential was (invariant 13)."""
+GRANT_PLACEHOLDER = "${gateway.token}"
+"""Stand in a recorded plan where the trial's credentials were (invariant 13)."""
 
 ROUTING: Mapping[str, Binding] = {
     name: binding
@@ -47,7 +48,12 @@ BYPASSING = claude_code.BYPASSING
 SUPPORTED_ENGINES = ("claude-code", "command")
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}?")
-_ONLY_WITH = {Binding.INSTRUCTION_FILE: "instruction.deliver = file"}
+_ONLY_WITH = {
+    Binding.INSTRUCTION_FILE: "with instruction.deliver = file",
+    Binding.GATEWAY_URL: "in a trial whose plan has the key gateway",
+    Binding.GATEWAY_TOKEN: "in a trial whose plan has the key gateway",
+}
+_GATEWAY = (Binding.GATEWAY_URL, Binding.GATEWAY_TOKEN)
 _NAMES = {str(binding): binding for binding in Binding}
 
 
@@ -108,7 +114,8 @@ def plan_launch(profile: Profile, bindings: Mapping[Binding, str]) -> LaunchPlan
         raise _refuse(
             "/agent/instruction", "the task's instruction has a NUL character", "Correct the task."
         )
-    files = _files(agent, values, instruction if by_file else None)
+    plugins = _plugins(agent, values)
+    files = (*plugins, *_files(agent, values, instruction if by_file else None))
     return LaunchPlan(
         engine=agent.engine,
         workdir=values[Binding.WORKDIR],
@@ -130,8 +137,18 @@ def plan_launch(profile: Profile, bindings: Mapping[Binding, str]) -> LaunchPlan
 
 
 def recorded_plan(profile: Profile, bindings: Mapping[Binding, str]) -> LaunchPlan:
-    """The plan as it is kept: the trial's credential is replaced by a placeholder."""
-    return plan_launch(profile, {**bindings, Binding.MODEL_TOKEN: TOKEN_PLACEHOLDER})
+    """The plan as it is kept: names stand where the trial's credentials were (invariant 13)."""
+    hidden = {Binding.MODEL_TOKEN: TOKEN_PLACEHOLDER}
+    if Binding.GATEWAY_URL in bindings:
+        hidden[Binding.GATEWAY_TOKEN] = GRANT_PLACEHOLDER
+    return plan_launch(profile, {**bindings, **hidden})
+
+
+def uses_gateway(profile: Profile) -> bool:
+    """Whether a profile has bindings that exist only where the plan has the key `gateway`."""
+    agent = profile.agent
+    texts = (*agent.args, *agent.env.values(), *(file.path for file in agent.files))
+    return any(_references(text) & {*_GATEWAY} for text in texts)
 
 
 def validate_profile(profile: Profile) -> LaunchPlan:
@@ -171,7 +188,7 @@ def _arguments(
         _expand(text, values, f"/agent/args/{index}") for index, text in enumerate(agent.args)
     ]
     native = agent.engine.name == "claude-code"
-    fixed = _native_arguments(expanded, values, files) if native else ()
+    fixed = _native_arguments(agent, expanded, values, files) if native else ()
     if agent.instruction.deliver == "argument" and not any(
         Binding.INSTRUCTION in _references(text) for text in agent.args
     ):
@@ -182,7 +199,7 @@ def _arguments(
 
 
 def _native_arguments(
-    args: list[str], values: Mapping[Binding, str], files: tuple[LaunchFile, ...]
+    agent: Agent, args: list[str], values: Mapping[Binding, str], files: tuple[LaunchFile, ...]
 ) -> tuple[str, ...]:
     """Program and fixed arguments of Claude Code, its settings checked."""
     config = values[Binding.ENGINE_CONFIG]
@@ -198,6 +215,7 @@ def _native_arguments(
     return (
         values[Binding.ENGINE_PROGRAM],
         *claude_code.fixed_arguments(args, permissions, settings),
+        *claude_code.plugin_arguments(_plugin_folders(agent, values)),
     )
 
 
@@ -259,6 +277,38 @@ def _files(
     return tuple(files)
 
 
+def _plugin_folders(agent: Agent, values: Mapping[Binding, str]) -> list[str]:
+    """Where the plugins lie: beside the harness's configuration, outside of the work."""
+    beside = posixpath.dirname(values[Binding.ENGINE_CONFIG])
+    return [posixpath.join(beside, "plugins", plugin.name) for plugin in agent.plugins]
+
+
+def _plugins(agent: Agent, values: Mapping[Binding, str]) -> Iterator[LaunchFile]:
+    """The files of all plugins."""
+    if agent.plugins and agent.engine.name != "claude-code":
+        raise _refuse(
+            "/agent/plugins",
+            f"engine {agent.engine.name!r} loads no plugins",
+            "Remove them, or give the harness what it reads as `files`.",
+            ErrorCode.LAUNCH_CONFLICT,
+        )
+    folders = _plugin_folders(agent, values) if agent.plugins else []
+    if len(set(folders)) != len(folders):
+        raise _refuse("/agent/plugins", "two plugins have one name", "Rename one of them.")
+    for index, (plugin, folder) in enumerate(zip(agent.plugins, folders, strict=True)):
+        pointer = f"/agent/plugins/{index}"
+        if plugin.files is None:
+            raise _refuse(
+                f"{pointer}/source",
+                f"the files of {plugin.source!r} are not embedded",
+                "Read the profile through the CLI, which embeds the files of plugins.",
+            )
+        _refuse_clash(claude_code.plugin_clashes(plugin, pointer))
+        for file in plugin.files:
+            path = posixpath.join(folder, file.path)
+            yield LaunchFile(path=path, content=file.content, mode=int(file.mode, 8))
+
+
 def _absolute(workdir: str, path: str) -> str:
     return posixpath.normpath(posixpath.join(workdir, path))
 
@@ -288,7 +338,7 @@ def _expand(text: str, values: Mapping[Binding, str], pointer: str) -> str:
         if binding not in values:
             raise _refuse(
                 pointer,
-                f"${{{binding}}} exists only with {_ONLY_WITH.get(binding, 'engine claude-code')}",
+                f"${{{binding}}} exists only {_ONLY_WITH.get(binding, 'with engine claude-code')}",
                 "Remove the binding, or choose what it belongs to.",
                 ErrorCode.LAUNCH_CONFLICT,
             )

@@ -19,6 +19,7 @@ from pydantic import (
 from specs import canonical
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput
+from specs.grant import GatewayAccess
 from specs.model import LoraSpec, Optimizer
 from specs.objective import (
     CLIP_DEFAULTS,
@@ -100,6 +101,8 @@ class EvaluationPlan(_Plan):
     trials_per_task: int = Field(ge=1, le=1024)
     tasks: Selection = Selection()
     scoring: Literal["verifier", "none"] = "verifier"
+    gateway: GatewayAccess | None = None
+    """What the agent of each trial may ask of this gateway; unset: it reaches none."""
 
     @field_validator("limits")
     @classmethod
@@ -147,6 +150,8 @@ class TrainingPlan(_Plan):
     kl: KlPenalty | None = None
     eligibility: Eligibility = Eligibility()
     checks: Checks = Checks()
+    gateway: GatewayAccess | None = None
+    """What the agent of each trial may ask of this gateway; unset: it reaches none."""
 
     @model_validator(mode="before")
     @classmethod
@@ -195,6 +200,11 @@ class SupervisedPlan(_Plan):
 
 Plan = Annotated[EvaluationPlan | TrainingPlan | SupervisedPlan, Field(discriminator="kind")]
 _ADAPTER: TypeAdapter[EvaluationPlan | TrainingPlan | SupervisedPlan] = TypeAdapter(Plan)
+
+
+def gateway_access(plan: EvaluationPlan | TrainingPlan | SupervisedPlan) -> GatewayAccess | None:
+    """What trials of a plan may ask of the gateway; a supervised plan has none."""
+    return None if isinstance(plan, SupervisedPlan) else plan.gateway
 
 
 def parse_plan(value: JsonValue) -> EvaluationPlan | TrainingPlan | SupervisedPlan:

@@ -4,18 +4,22 @@ A file comes either with its `content` or, in the author's copy only, with a `so
 beside the profile; publishing embeds the content, so a published profile stands alone.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from specs import canonical
 from specs.base import Contract
-from specs.ids import Name
+from specs.ids import Digest, Name
 
 SCHEMA = "practicum.profile/v1"
 
 MAX_FILE_BYTES = 1 << 20
+MAX_PLUGIN_BYTES = 2 << 20
+MAX_PLUGIN_FILES = 512
 
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -31,6 +35,8 @@ class Binding(StrEnum):
     MODEL_TOKEN = "model.token"
     MODEL_CONTEXT_TOKENS = "model.context_tokens"
     MODEL_MAX_OUTPUT_TOKENS = "model.max_output_tokens"
+    GATEWAY_URL = "gateway.url"
+    GATEWAY_TOKEN = "gateway.token"
     ENGINE_PROGRAM = "engine.program"
     ENGINE_CONFIG = "engine.config"
     ENGINE_SCRATCH = "engine.scratch"
@@ -68,6 +74,50 @@ class ProfileFile(Contract):
         return safe_path(path)
 
 
+class PluginFile(Contract):
+    """A file of a plugin; its path is relative to the plugin's folder."""
+
+    path: str = Field(min_length=1, max_length=1024)
+    content: str = Field(max_length=MAX_FILE_BYTES)
+    mode: Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")] = "644"
+
+    @field_validator("path")
+    @classmethod
+    def _inside(cls, path: str) -> str:
+        if path.startswith("/"):
+            raise ValueError("a plugin's file lies in its folder: use a relative path")
+        return safe_path(path)
+
+
+class Plugin(Contract):
+    """A folder that Claude Code loads as a plugin: skills, agents, hooks, MCP servers.
+
+    The author's copy names a `source` folder; embedded, the plugin is its files, and `digest` is
+    that of the canonical list of them, by which records can name it.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    """Of its folder; the plugin's own name is in its manifest."""
+    source: str | None = Field(default=None, max_length=1024)
+    files: tuple[PluginFile, ...] | None = Field(default=None, max_length=MAX_PLUGIN_FILES)
+    digest: Digest | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.files is None) == (self.source is None):
+            raise ValueError("give either files or source")
+        if self.files is None:
+            return self
+        names = [file.path for file in self.files]
+        if len(set(names)) != len(names):
+            raise ValueError("two files of the plugin have one path")
+        if sum(len(file.content.encode()) for file in self.files) > MAX_PLUGIN_BYTES:
+            raise ValueError(f"the files of the plugin are larger than {MAX_PLUGIN_BYTES} bytes")
+        if self.digest is not None and self.digest != plugin_digest(self.files):
+            raise ValueError("the files of the plugin do not have its digest")
+        return self
+
+
 class Instruction(Contract):
     """How the task's instruction reaches the harness."""
 
@@ -102,6 +152,8 @@ class Agent(Contract):
     """Base model name, or the id of a checkpoint."""
     engine: Engine
     files: tuple[ProfileFile, ...] = ()
+    plugins: tuple[Plugin, ...] = ()
+    """Plugin folders, for Claude Code alone."""
     setup: tuple[str, ...] = ()
     """Shell commands run once, in order, before the harness."""
     workdir: str = "/app"
@@ -132,6 +184,12 @@ class Profile(Contract):
     schema_: Literal["practicum.profile/v1"] = Field(default=SCHEMA, alias="schema")
     name: Name
     agent: Agent
+
+
+def plugin_digest(files: Sequence[PluginFile]) -> str:
+    """Digest of a plugin's files, whatever their order."""
+    ordered = sorted(files, key=lambda file: file.path)
+    return canonical.digest([file.model_dump(mode="json") for file in ordered])
 
 
 def safe_path(path: str) -> str:

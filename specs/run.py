@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue
 from specs.base import Contract
 from specs.dataset import TaskEntry
 from specs.errors import Problem
+from specs.grant import StartedBy
 from specs.ids import Digest, Id, VersionedName
 from specs.plans import Plan
 
@@ -118,6 +119,8 @@ class Run(Contract):
     claims: int = 0
     """How often a worker has claimed it; more than one means that it was recovered."""
     last_event: int
+    started_by: StartedBy | None = None
+    """The grant that started it; None: an operator."""
     spec: RunSpec
 
 

@@ -37,6 +37,9 @@ class ClaimRequest(Contract):
 
     worker: Id
     lease_sec: float = Field(gt=0, le=3600)
+    delegating: bool | None = None
+    """Only runs whose trials may ask the gateway for runs of their own (true), only others
+    (false), or any. Whoever waits for another must not hold the place that the other needs."""
 
 
 class Claim(Contract):

@@ -227,16 +227,17 @@ async def opened(
 
     Sessions of commands that were killed are ended first.
     """
+    home = context.require_local("A session")
     async with context.gateway() as gateway:
-        for left in unattended(context.home):
+        for left in unattended(home):
             try:
                 await gateway.end_session(left)
             except NotFound:
                 continue  # its command died before it was opened
-        with attended(context.home, request.id) as state:
+        with attended(home, request.id) as state:
             session = await gateway.open_session(request)
             try:
-                async with bridge(context.home.proxy_socket) as url:
+                async with bridge(home.proxy_socket) as url:
                     yield session, state, url
             finally:
                 with anyio.CancelScope(shield=True):

@@ -1,13 +1,19 @@
-"""What an operation works with: the home, a client of its gateway, and a place for progress."""
+"""What an operation works with: the home, a client of its gateway, and a place for progress.
 
+The gateway is the home's own, whose stack is started if need be, or the one that
+`PRACTICUM_GATEWAY` names.
+"""
+
+import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
 from pydantic import BaseModel
 
-from runtime.client import OperatorClient
+from runtime.client import OperatorClient, Remote, remote_gateway
 from runtime.home import Home
+from specs.errors import ErrorCode, ErrorObject, InvalidInput
 
 type Progress = Callable[[str], Coroutine[Any, Any, None]]
 type Emit = Callable[[BaseModel, str], Coroutine[Any, Any, None]]
@@ -36,11 +42,40 @@ class Context:
         self.progress = progress
         self.emit = emit
 
+    @property
+    def remote(self) -> Remote | None:
+        """The gateway elsewhere, if this command's environment names one."""
+        return remote_gateway(os.environ)
+
+    def require_local(self, what: str) -> Home:
+        """The home, for what only its own stack can do.
+
+        Raises:
+            InvalidInput: `not_local`: the gateway is elsewhere.
+        """
+        if self.remote is not None:
+            raise InvalidInput(
+                f"{what} works on the stack of this machine, and PRACTICUM_GATEWAY names another.",
+                code=ErrorCode.NOT_LOCAL,
+                object=ErrorObject(type="variable", id="PRACTICUM_GATEWAY"),
+                next="Do it where that gateway runs, or unset the variable to use a stack here.",
+            )
+        return self.home
+
     @asynccontextmanager
     async def gateway(self) -> AsyncGenerator[OperatorClient]:
-        """A client of a gateway that runs; starts the stack unless that is forbidden."""
-        from tools.stack import ensure_stack
+        """A client of a gateway that runs; starts the stack unless that is forbidden.
 
-        await ensure_stack(self)
-        async with OperatorClient.at(self.home, patience=PATIENCE_SEC) as client:
+        Raises:
+            Unavailable: the stack cannot be started, or must not be.
+        """
+        remote = self.remote
+        if remote is not None:
+            client = OperatorClient.connect(remote.place, remote.token, patience=PATIENCE_SEC)
+        else:
+            from tools.stack import ensure_stack
+
+            await ensure_stack(self)
+            client = OperatorClient.at(self.home, patience=PATIENCE_SEC)
+        async with client:
             yield client

@@ -14,6 +14,7 @@ from specs import canonical
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
 from specs.ids import VersionedName
 from specs.profile import MAX_FILE_BYTES, Profile, safe_path
+from tools.plugin_sources import plugin_of
 
 MAX_DOCUMENT_BYTES = 8 << 20
 _REFERENCE: TypeAdapter[str] = TypeAdapter(VersionedName)
@@ -99,21 +100,27 @@ def reference(text: str, what: str) -> str:
 
 
 def embed_sources(read: Read, what: str) -> dict[str, JsonValue]:
-    """The profile with every `source` replaced by the content of that file.
+    """The profile with every `source` replaced by what it holds: a file's content, or the files of
+    a plugin's folder and their digest.
 
     Raises:
         InvalidInput: a source that is missing, leaves the folder, is no text or is too large.
     """
     document = read.value
     agent = document.get("agent")
-    files = agent.get("files") if isinstance(agent, dict) else None
-    if not isinstance(agent, dict) or not isinstance(files, list):
+    if not isinstance(agent, dict):
         return document
-    embedded: list[JsonValue] = [
-        _embed(entry, index, read, what) if isinstance(entry, dict) and "source" in entry else entry
-        for index, entry in enumerate(files)
-    ]
-    return {**document, "agent": {**agent, "files": embedded}}
+    embedded = dict(agent)
+    for part, embed in (("files", _embed), ("plugins", _embed_plugin)):
+        entries = agent.get(part)
+        if isinstance(entries, list):
+            embedded[part] = [
+                embed(entry, index, read, what)
+                if isinstance(entry, dict) and "source" in entry
+                else entry
+                for index, entry in enumerate(entries)
+            ]
+    return {**document, "agent": embedded}
 
 
 def profile_document(read: Read, what: str = "profile") -> Profile:
@@ -126,15 +133,7 @@ def _embed(entry: dict[str, JsonValue], index: int, read: Read, what: str) -> di
     source = entry["source"]
     if not isinstance(source, str) or "content" in entry:
         return entry  # the contract names what is wrong
-    if read.folder is None:
-        raise _bad_source(what, pointer, source, "this profile did not come from a file")
-    try:
-        path = read.folder / safe_path(source)
-    except ValueError as error:
-        raise _bad_source(what, pointer, source, str(error)) from None
-    folder = read.folder.resolve()
-    if not path.resolve().is_relative_to(folder):
-        raise _bad_source(what, pointer, source, "it leaves the folder of the profile")
+    path, folder = _beside(read, source, pointer, what)
     try:
         data = path.read_bytes() if path.is_file() else None
     except OSError as error:
@@ -147,7 +146,36 @@ def _embed(entry: dict[str, JsonValue], index: int, read: Read, what: str) -> di
         content = data.decode("utf-8")
     except UnicodeDecodeError:
         raise _bad_source(what, pointer, source, "it is not UTF-8 text") from None
-    return {**{key: value for key, value in entry.items() if key != "source"}, "content": content}
+    return {**_without_source(entry), "content": content}
+
+
+def _embed_plugin(
+    entry: dict[str, JsonValue], index: int, read: Read, what: str
+) -> dict[str, JsonValue]:
+    pointer = f"/agent/plugins/{index}/source"
+    source = entry["source"]
+    if not isinstance(source, str) or "files" in entry:
+        return entry  # the contract names what is wrong
+    path, folder = _beside(read, source, pointer, what)
+    return {**_without_source(entry), **plugin_of(path, folder, pointer, what)}
+
+
+def _without_source(entry: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {key: value for key, value in entry.items() if key != "source"}
+
+
+def _beside(read: Read, source: str, pointer: str, what: str) -> tuple[Path, Path]:
+    """The path of a source, and the profile's folder, which it must not leave."""
+    if read.folder is None:
+        raise _bad_source(what, pointer, source, "this profile did not come from a file")
+    try:
+        path = read.folder / safe_path(source)
+    except ValueError as error:
+        raise _bad_source(what, pointer, source, str(error)) from None
+    folder = read.folder.resolve()
+    if not path.resolve().is_relative_to(folder):
+        raise _bad_source(what, pointer, source, "it leaves the folder of the profile")
+    return path, folder
 
 
 def _bad_source(what: str, pointer: str, source: str, cause: str) -> PracticumError:

@@ -72,6 +72,7 @@ async def pull(context: Context, request: Pull) -> ModelInfo:
     `scripted/NAME --scenario FILE` registers a scripted model, which plays the file's replies
     through a real tokenizer.
     """
+    context.require_local("model pull")
     if request.name.startswith(SCRIPTED) != (request.scenario is not None):
         raise InvalidInput(
             "A scripted model, and no other, takes a scenario file.",

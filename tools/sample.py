@@ -114,7 +114,7 @@ async def sample(context: Context, request: SampleRequest) -> SampleView:
 
     async with (
         context.gateway() as gateway,
-        HttpCompute(context.home.compute_socket) as compute,
+        HttpCompute(context.require_local("model sample").compute_socket) as compute,
     ):
         spec = await _sampler(gateway, compute, request.model)
         info = await compute.model(spec.base_model)

@@ -10,7 +10,7 @@ from runtime.home import Home
 from runtime.supervisor import control
 from runtime.supervisor.control import StackReport
 from runtime.supervisor.health import answers
-from runtime.supervisor.settings import LEASE, PREFIX, STAGE, THREADS
+from runtime.supervisor.settings import LEASE, PREFIX, RUNS, STAGE, THREADS
 from specs.base import Contract
 from tools.context import Context
 from tools.fields import Duration, Input
@@ -27,6 +27,9 @@ class Up(Input):
     ] = None
     lease: Annotated[
         Duration | None, Field(description="Lease of the worker, if this starts it")
+    ] = None
+    runs: Annotated[
+        int | None, Field(ge=1, description="Runs at work at once, if this starts it")
     ] = None
     prefix_bytes: Annotated[
         int | None,
@@ -88,11 +91,12 @@ async def up(context: Context, request: Up) -> StackReport:
 
     Harmless when they run. The stack outlives the terminal; `practicum down` ends it.
     """
-    report = await anyio.to_thread.run_sync(control.status, context.home)
+    report = await anyio.to_thread.run_sync(control.status, context.require_local("up"))
     if not report.healthy:
         flags = {
             THREADS: request.threads,
             LEASE: request.lease,
+            RUNS: request.runs,
             PREFIX: request.prefix_bytes,
             STAGE: request.stage_bytes,
         }
@@ -108,7 +112,7 @@ async def status(context: Context, _: Status) -> StackReport:
 
     The command exits 1 unless all four are healthy.
     """
-    return await anyio.to_thread.run_sync(control.status, context.home)
+    return await anyio.to_thread.run_sync(control.status, context.require_local("status"))
 
 
 @operation(
@@ -122,10 +126,9 @@ async def down(context: Context, request: Down) -> Stopped:
 
     Runs that were at work are queued again and go on after the next `up`.
     """
-    stopped = await anyio.to_thread.run_sync(
-        lambda: control.down(context.home, timeout=request.timeout)
-    )
-    return Stopped(home=str(context.home.root), stopped=stopped)
+    home = context.require_local("down")
+    stopped = await anyio.to_thread.run_sync(lambda: control.down(home, timeout=request.timeout))
+    return Stopped(home=str(home.root), stopped=stopped)
 
 
 async def ensure_stack(context: Context) -> None:

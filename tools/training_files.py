@@ -6,7 +6,8 @@ an object, and the plan states its digest, size and number of rows.
 
     {"file": "rows.jsonl"}  →  {"file": "rows.jsonl", "digest": "sha256:…", "size": …, "rows": …}
 
-A plan that states a digest already is taken at its word: the object is there.
+A plan that states a digest already is taken at its word: the object is there. Where the gateway is
+elsewhere, so is the model's tokenizer: rows are then read and counted, and not rendered.
 """
 
 from dataclasses import dataclass
@@ -110,23 +111,31 @@ async def state_files(
         if not isinstance(source, FileSource):
             continue
         file = await _file(gateway, source, folder)
-        model = await actor_model(gateway, submission.actor)
-        view = (await view_of(context, file, source, model, use)).view
-        if use == "source":
-            processed = plan.epochs * view.tokens
-            steps = plan.epochs * -(-view.examples // plan.batch_size)
-            view = view.model_copy(update={"steps": steps, "processed_tokens": processed})
+        if context.remote is not None:
+            rows = await anyio.to_thread.run_sync(lambda file=file: sum(1 for _ in file.rows()))
+        else:
+            model = await actor_model(gateway, submission.actor)
+            view = (await view_of(context, file, source, model, use)).view
+            if use == "source":
+                view = _with_steps(view, plan)
+            rows = view.rows
+            corpora.append(view)
         given = cast(dict[str, JsonValue], document[use])
         stated: dict[str, JsonValue] = {
             "digest": file.digest,
             "size": len(file.data),
-            "rows": view.rows,
+            "rows": rows,
         }
         document[use] = {**given, **stated}
-        corpora.append(view)
         files.append(file)
     changed = submission.model_copy(update={"plan": document})
     return Stated(changed, tuple(corpora), tuple(files))
+
+
+def _with_steps(view: CorpusView, plan: SupervisedPlan) -> CorpusView:
+    steps = plan.epochs * -(-view.examples // plan.batch_size)
+    processed = plan.epochs * view.tokens
+    return view.model_copy(update={"steps": steps, "processed_tokens": processed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +163,8 @@ async def view_of(
     from runtime.formats.corpus import read_corpus
     from runtime.learning.files import renderer_for
 
-    async with HttpCompute(context.home.compute_socket) as compute:
+    home = context.require_local("Rendering rows")
+    async with HttpCompute(home.compute_socket) as compute:
         info = await compute.model(model)
         renderer = await renderer_for(compute, info, source.train_on)
     await context.progress(f"reading {source.file} as {model} does")

@@ -167,7 +167,7 @@ async def loss(context: Context, request: Loss) -> RecomputedLoss:
     datums = [datum_from(one.model_dump(exclude_none=True)) for one in given.datums]
     async with (
         context.gateway() as gateway,
-        HttpCompute(context.home.compute_socket) as compute,
+        HttpCompute(context.require_local("update loss").compute_socket) as compute,
     ):
         run = await gateway.run(request.run)
         update = await find_update(gateway, run.id, request.update)

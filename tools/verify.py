@@ -57,7 +57,7 @@ async def verify(context: Context, request: Verify) -> VerifyReport:
 
     async with (
         context.gateway() as gateway,
-        HttpCompute(context.home.compute_socket) as compute,
+        HttpCompute(context.require_local("run verify").compute_socket) as compute,
     ):
         run = await gateway.run(request.run)
         await context.progress(f"verifying {run.id}")

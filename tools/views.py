@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from specs.base import Contract
 from specs.errors import Problem
+from specs.grant import StartedBy
 from specs.records import Update
 from specs.run import Run, SamplerRef
 from tools.tables import pairs, short, table
@@ -36,6 +37,8 @@ class RunView(Contract):
     fingerprints: dict[str, str]
     claims: int
     last_event: int
+    started_by: StartedBy | None = None
+    """The trial that started it with its grant; None: an operator."""
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -61,6 +64,7 @@ class RunView(Contract):
             fingerprints=spec.fingerprints,
             claims=run.claims,
             last_event=run.last_event,
+            started_by=run.started_by,
         )
 
 
@@ -145,6 +149,7 @@ def run_text(run: RunView) -> str:
             "started": run.started_at,
             "ended": run.ended_at,
             "claims": run.claims,
+            "started by": run.started_by and f"{run.started_by.trial} of {run.started_by.run}",
             "last event": run.last_event,
         }
     )

@@ -23,9 +23,9 @@ class RoleClient(ReadClient):
         return cls.connect(home.gateway_socket, home.key(cls.role), patience=patience)
 
     @classmethod
-    def connect(cls, socket: Path, key: str, *, patience: float | None = None) -> Self:
-        """The client behind an explicit socket and key."""
-        return cls(Transport(socket, key, patience=cls.patience if patience is None else patience))
+    def connect(cls, place: Path | str, key: str, *, patience: float | None = None) -> Self:
+        """The client behind an explicit socket or URL, and key."""
+        return cls(Transport(place, key, patience=cls.patience if patience is None else patience))
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,4 +1,5 @@
-"""HTTP to the gateway over its Unix socket: strict answers, typed errors, bounded retries.
+"""HTTP to the gateway, over its Unix socket or a URL: strict answers, typed errors, bounded
+retries.
 
 A problem document becomes the `PracticumError` it describes. When the gateway cannot be
 reached the error is `stack_unavailable`, after retries for at most `patience` seconds. Only
@@ -40,21 +41,22 @@ class Transport:
     """One role's connection to the gateway; an async context manager.
 
     Args:
-        socket: the gateway's Unix socket.
-        key: bearer key of the role.
+        place: the gateway's Unix socket, or the URL of one that is elsewhere.
+        key: bearer key of the role, or a grant's credential.
         patience: seconds to keep trying while the gateway cannot be reached.
         read_timeout: seconds to wait for an answer.
     """
 
     def __init__(
-        self, socket: Path, key: str, *, patience: float = 1.0, read_timeout: float = 60.0
+        self, place: Path | str, key: str, *, patience: float = 1.0, read_timeout: float = 60.0
     ) -> None:
-        self.socket = socket
+        self.place = place
         self.patience = patience
         self.read_timeout = read_timeout
+        local = isinstance(place, Path)
         self._client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=str(socket)),
-            base_url="http://gateway",
+            transport=httpx.AsyncHTTPTransport(uds=str(place)) if local else None,
+            base_url="http://gateway" if local else place,
             headers={"authorization": f"Bearer {key}"},
             timeout=httpx.Timeout(read_timeout, connect=5.0, pool=None),
             trust_env=False,
@@ -159,11 +161,14 @@ class Transport:
 
     def _unreachable(self, error: httpx.TransportError) -> Unavailable:
         cause = str(error) or type(error).__name__
+        local = isinstance(self.place, Path)
         return Unavailable(
             f"The gateway cannot be reached: {cause}.",
             code=ErrorCode.STACK_UNAVAILABLE,
-            object=ErrorObject(type="socket", id=str(self.socket)),
-            next="practicum up",
+            object=ErrorObject(type="socket" if local else "gateway", id=str(self.place)),
+            next="practicum up"
+            if local
+            else "Check PRACTICUM_GATEWAY and whether it is forwarded.",
         )
 
 

@@ -7,6 +7,7 @@ then applies it once (invariant 10).
 
 from runtime.client.roles import ModelAnnouncer
 from runtime.home import Role
+from specs.grant import GrantRequest, GrantToken
 from specs.run import Run
 from specs.worker_api import (
     Claim,
@@ -29,12 +30,17 @@ class WorkerClient(ModelAnnouncer):
     patience = 15.0
     """A worker rides out a restart of the gateway."""
 
-    async def claim(self, worker: str, lease_sec: float) -> Claim | None:
+    async def claim(
+        self, worker: str, lease_sec: float, *, delegating: bool | None = None
+    ) -> Claim | None:
         """Take a run that is queued or whose worker died; None when there is none.
+
+        `delegating`: only runs whose trials may start runs of their own, or only others.
 
         On cancel a claim may have been made; it then expires after one lease.
         """
-        body = ClaimRequest(worker=worker, lease_sec=lease_sec).model_dump_json().encode()
+        request = ClaimRequest(worker=worker, lease_sec=lease_sec, delegating=delegating)
+        body = request.model_dump_json().encode()
         response = await self.transport.send(
             "POST",
             "/v1/worker/claims",
@@ -81,6 +87,16 @@ class WorkerClient(ModelAnnouncer):
             "POST",
             f"/v1/worker/runs/{run}/trials/{trial}/token",
             TrialToken,
+            body=request,
+            idempotent=True,
+        )
+
+    async def grant(self, run: str, trial: str, request: GrantRequest) -> GrantToken:
+        """What one open trial may ask of the gateway; asking again gives the same grant."""
+        return await self.transport.call(
+            "POST",
+            f"/v1/worker/runs/{run}/trials/{trial}/grant",
+            GrantToken,
             body=request,
             idempotent=True,
         )

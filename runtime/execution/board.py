@@ -35,6 +35,7 @@ class Board:
     :ivar instruction: of the task, or of its first step.
     :ivar seal: hands the evidence over when the harness has ended, so that the verifier can read
         it; None where the harness works again (a task with steps) or there is none.
+    :ivar verifier_env: what the task's tests find in their environment.
     :ivar outcome: how the work ended; None while it has not.
     """
 
@@ -43,6 +44,7 @@ class Board:
     instruction: str = ""
     profile: Profile | None = None
     bindings: Mapping[Binding, str] = field(default_factory=dict[Binding, str])
+    verifier_env: Mapping[str, str] = field(default_factory=dict[str, str])
     output_bytes: int = 8 << 20
     outcome: TrialOutcome | None = None
     detail: str = ""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.execution.blots import Blots, blotted_text
 from runtime.execution.context import clean_text
 
 MAX_ARTIFACT_BYTES = 8 << 20
@@ -21,6 +22,7 @@ MAX_ARTIFACTS = 256
 MAX_DEPTH = 16
 LOG_HEAD = 16_000
 LOG_TAIL = 48_000
+_NONE: Blots = {}
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -74,8 +76,8 @@ def collect_file(path: Path, limit: int = MAX_ARTIFACT_BYTES) -> Collected | Non
     return Collected(path.name, data, truncated)
 
 
-def read_log(path: Path, secret: str = "") -> str:
-    """Beginning and end of a log as clean text, `secret` blotted out; empty if there is none."""
+def read_log(path: Path, blots: Blots = _NONE) -> str:
+    """Beginning and end of a log as clean text without credentials; empty if there is none."""
     try:
         descriptor = os.open(path, _FILE_FLAGS)
     except OSError:
@@ -96,7 +98,7 @@ def read_log(path: Path, secret: str = "") -> str:
     finally:
         os.close(descriptor)
     text = data.decode("utf-8", "replace")
-    return clean_text(text.replace(secret, "[model.token]") if secret else text)
+    return clean_text(blotted_text(text, blots))
 
 
 def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, int]]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from runtime.execution.blots import Blots, blotted
 from runtime.execution.collect import Collected, collect_tree
 from specs import claude_code
 from specs.model import ModelInfo
@@ -25,8 +26,6 @@ SCRATCH = f"{_STATE}/scratch"
 SESSION = "session"
 """Folder of the session log in a trial's logs, and prefix of its artifacts."""
 TRAJECTORY = f"{SESSION}/trajectory.json"
-
-_BLOT = b"[model.token]"
 
 
 def engine_bindings(agent: Agent, info: ModelInfo) -> dict[Binding, str]:
@@ -50,29 +49,24 @@ def keep_session(logs: PurePosixPath) -> str:
     )
 
 
-def session_artifacts(trial: Path, agent: Agent, token: str) -> list[Collected]:
+def session_artifacts(trial: Path, agent: Agent, blots: Blots) -> list[Collected]:
     """Session log and trajectory of a trial's folder on the host; empty where there is none.
 
     A log that Harbor's converter does not take raises whatever the converter raises; the log
     itself can still be kept by `session_log`.
     """
-    log = session_log(trial, token)
+    log = session_log(trial, blots)
     return [*log, *_trajectory(log, agent)]
 
 
-def session_log(trial: Path, token: str) -> list[Collected]:
+def session_log(trial: Path, blots: Blots) -> list[Collected]:
     """The session log as artifacts; of a task with steps, the last step's, which has all."""
     folders = [trial / "agent", *sorted((trial / "steps").glob("*/agent"))]
     for folder in reversed(folders):
         found = [item for item in collect_tree(folder / SESSION) if item.path.endswith(".jsonl")]
         if found:
-            secret = token.encode()
             return [
-                Collected(
-                    f"{SESSION}/{item.path}",
-                    item.data.replace(secret, _BLOT) if secret else item.data,
-                    item.truncated,
-                )
+                Collected(f"{SESSION}/{item.path}", blotted(item.data, blots), item.truncated)
                 for item in found
             ]
     return []

@@ -15,7 +15,7 @@ import hashlib
 import shutil
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from runtime.execution import scripts
+from runtime.execution import delegation, scripts
+from runtime.execution.blots import Blots, blot, blotted
 from runtime.execution.board import Board, Verdict
 from runtime.execution.collect import Collected, collect_file, collect_tree, read_log
 from runtime.execution.conclude import failure_detail
@@ -41,7 +42,7 @@ from specs.ids import Prefix, new_id
 from specs.interaction import Seal
 from specs.launch import recorded_plan
 from specs.model import ModelInfo
-from specs.plans import EvaluationPlan
+from specs.plans import EvaluationPlan, gateway_access
 from specs.profile import Binding
 from specs.records import (
     Artifact,
@@ -89,7 +90,7 @@ class _Work:
     board: Board
     started: float
     opened_at: str
-    token: str = ""
+    blots: Blots = field(default_factory=dict[str, str])
     launch_plan: str | None = None
     concluded: "Concluded | None" = None
 
@@ -195,9 +196,12 @@ class TrialRunner:
             Binding.MODEL_BASE_URL: SANDBOX_URL,
             Binding.INSTRUCTION: facts.instruction,
         }
+        delegates = gateway_access(plan) is not None
+        if delegates:
+            environment = await delegation.opened(environment, context.home.gateway_socket)
+            board.bindings = {**board.bindings, Binding.GATEWAY_URL: delegation.SANDBOX_URL}
         work.launch_plan = await self._record_plan(board)
-        work.token = await self._token(slot, board.trial, deadlines.trial)
-        board.bindings = {**board.bindings, Binding.MODEL_TOKEN: work.token}
+        await self._take_credentials(work, deadlines.trial, delegates=delegates)
         return await run_trial(
             board,
             folder,
@@ -206,6 +210,19 @@ class TrialRunner:
             deadlines,
             scored=not (isinstance(plan, EvaluationPlan) and plan.scoring == "none"),
         )
+
+    async def _take_credentials(self, work: _Work, seconds: float, *, delegates: bool) -> None:
+        """Bind the trial's credentials; from now on they are blotted out of what it leaves."""
+        board = work.board
+        token = await self._token(work.slot, board.trial, seconds)
+        work.blots = blot(token, Binding.MODEL_TOKEN)
+        board.bindings = {**board.bindings, Binding.MODEL_TOKEN: token}
+        if delegates:
+            own = await delegation.credentials(self._context, board.trial, seconds)
+            for one in (own.agent, own.verifier):
+                work.blots = {**work.blots, **blot(one, Binding.GATEWAY_TOKEN)}
+            board.bindings = {**board.bindings, Binding.GATEWAY_TOKEN: own.agent}
+            board.verifier_env = own.verifier_environment
 
     async def _model(self) -> ModelInfo:
         """What the run's model is like; every sampler of a run has the same base."""
@@ -315,7 +332,8 @@ class TrialRunner:
             if kept is not None:
                 found.append(Collected(output.path, kept.data, kept.truncated))
         found += collect_tree(folder / "artifacts", skip=frozenset({"manifest.json"}))
-        return found + self._session(work)
+        clean = [replace(item, data=blotted(item.data, work.blots)) for item in found]
+        return clean + self._session(work)
 
     def _session(self, work: _Work) -> list[Collected]:
         """Claude Code's session log, and the trajectory made of it."""
@@ -324,16 +342,16 @@ class TrialRunner:
         if agent.engine.name != "claude-code":
             return []
         try:
-            return session_artifacts(folder, agent, work.token)
+            return session_artifacts(folder, agent, work.blots)
         except Exception:  # noqa: BLE001 - a log of any shape costs the trajectory and no more
             self._context.log(traceback.format_exc(), trial=work.board.trial)
-            return session_log(folder, work.token)
+            return session_log(folder, work.blots)
 
     def _logs(self, work: _Work) -> list[Write]:
         folder = self._place.trials / work.board.trial
         pieces: list[Write] = []
         for source, place, name in LOGS:
-            text = read_log(folder / place / name, work.token)
+            text = read_log(folder / place / name, work.blots)
             if text:
                 piece = LogPiece.model_validate(
                     {"source": source, "trial": work.board.trial, "text": text}

@@ -21,6 +21,7 @@ class BoundedVerifier(Verifier):
     def __init__(self, *, trial: str, **options: Any) -> None:
         super().__init__(**options)
         self._board = find(trial)
+        self.override_env = {**self.override_env, **self._board.verifier_env}
 
     @override
     async def verify(self) -> VerifierResult:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.execution.proxy_control import SANDBOX_PORT
+from runtime.execution.sandbox.errors import unsupported
 from runtime.execution.tasks import Fetch, TaskCache
 from runtime.home import Home
 from specs.ids import Id
@@ -25,18 +26,37 @@ class EnvironmentSpec:
     mounts: tuple[Mapping[str, Any], ...] = ()
     """Read-only folders of the host, for Harbor's environments that can mount."""
 
-    def with_tool(self, source: Path, target: str, version: str) -> "EnvironmentSpec":
-        """The same with a folder of the host inside, read-only.
+    def with_tool(
+        self, source: Path, target: str, version: str, *, commands: Mapping[str, str] | None = None
+    ) -> "EnvironmentSpec":
+        """The same with a folder of the host inside, read-only; `commands` are files of it, by
+        the names that the sandbox's PATH has for them.
 
         The local sandbox takes it as one of its tools; Harbor's docker and podman mount it.
         An environment that can do neither refuses the trial when it is made.
         """
         if self.import_path == SANDBOX:
-            tool = {"source": str(source), "target": target, "version": version}
+            tool: dict[str, Any] = {"source": str(source), "target": target, "version": version}
+            if commands:
+                tool["commands"] = dict(commands)
             given = [*self.kwargs.get("tools", ()), tool]
             return replace(self, kwargs={**self.kwargs, "tools": given})
         mount = {"type": "bind", "source": str(source), "target": target, "read_only": True}
         return replace(self, mounts=(*self.mounts, mount))
+
+    def with_forward(self, port: int, target: str) -> "EnvironmentSpec":
+        """The same with a port inside that leads to a socket of the host.
+
+        Raises:
+            InvalidInput: `sandbox_unsupported`: only the local sandbox forwards ports.
+        """
+        if self.import_path != SANDBOX:
+            raise unsupported(
+                "This environment forwards no port to the gateway.",
+                next="Run plans with the key `gateway` in the local sandbox.",
+            )
+        given = [*self.kwargs.get("forward_ports", ()), {"port": port, "target": target}]
+        return replace(self, kwargs={**self.kwargs, "forward_ports": given})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from pydantic import JsonValue
 from sqlalchemy import Connection
 
-from runtime.gateway import events, references, resolution
+from runtime.gateway import events, grants, references, resolution
+from runtime.gateway.context import Granted
 from runtime.gateway.initial import fit_to_checkpoint
 from runtime.gateway.launch import check_launch
 from runtime.gateway.refusals import invalid
@@ -24,10 +25,17 @@ from runtime.storage.tables import idempotency_keys, runs, samplers
 from specs import canonical
 from specs.errors import Conflict, ErrorCode, ErrorObject
 from specs.events import EventType
+from specs.grant import StartedBy
 from specs.ids import Prefix, new_id
 from specs.objective import LOGPROB_DIFFERENCE
 from specs.operator_api import Started
-from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan, parse_plan
+from specs.plans import (
+    EvaluationPlan,
+    SupervisedPlan,
+    TrainingPlan,
+    gateway_access,
+    parse_plan,
+)
 from specs.run import Admission, RunSpec, RunState, SamplerRef, Submission
 from specs.sources import RunSource
 
@@ -73,10 +81,16 @@ def prepare(connection: Connection, org: str, submission: Submission) -> Prepare
     return Prepared(_filled_in(plan), tasks, actor, policy, overrides, reference)
 
 
-def dry_run(connection: Connection, org: str, submission: Submission) -> Admission:
+def dry_run(
+    connection: Connection, org: str, submission: Submission, granted: Granted | None = None
+) -> Admission:
     """What the submission would be admitted with; stores nothing."""
     prepared = prepare(connection, org, submission)
-    return _admission(prepared, sampler_of(connection, org, prepared.policy))
+    sampler = sampler_of(connection, org, prepared.policy)
+    admission = _admission(prepared, sampler)
+    if granted is not None:
+        grants.permit(connection, granted, _spec(prepared, sampler, None), admission)
+    return admission
 
 
 def earlier(connection: Connection, org: str, key: str, body_digest: str) -> Started | None:
@@ -106,9 +120,18 @@ def earlier(connection: Connection, org: str, key: str, body_digest: str) -> Sta
 
 
 def admit(
-    connection: Connection, org: str, prepared: Prepared, key: str | None, body_digest: str
+    connection: Connection,
+    org: str,
+    prepared: Prepared,
+    key: str | None,
+    body_digest: str,
+    granted: Granted | None = None,
 ) -> Started:
-    """Store run, pinned spec and creation event; or find what the key has started before."""
+    """Store run, pinned spec and creation event; or find what the key has started before.
+
+    Raises:
+        Forbidden: `grant_limit` or `grant_ended`: the caller's grant does not allow the run.
+    """
     if key is not None:
         known = earlier(connection, org, key, body_digest)
         if known is not None:
@@ -118,7 +141,9 @@ def admit(
     reference = prepared.reference
     compared = reference and sampler_of(connection, org, reference, store=True)
     spec = _spec(prepared, sampler, compared)
-    _insert_run(connection, org, prepared, spec, admission)
+    if granted is not None:
+        grants.charge(connection, granted, spec, admission)
+    _insert_run(connection, org, prepared, spec, admission, granted)
     # the caller has put the profile into the store
     size = len(prepared.actor.content)
     references.record(connection, org, spec.actor, size, clock.now(connection))
@@ -138,6 +163,7 @@ def admit(
         "planned_slots": admission.planned_slots,
         "plan_digest": spec.plan_digest,
         "sampler": sampler.id,
+        **({} if granted is None else {"grant": granted.id}),
     }
     events.append(connection, org, spec.id, [(EventType.RUN_ADMITTED, told)])
     return Started(run=spec.id, created=True, admission=admission)
@@ -151,8 +177,14 @@ def _needed(prepared: Prepared, spec: RunSpec) -> list[str]:
 
 
 def _insert_run(
-    connection: Connection, org: str, prepared: Prepared, spec: RunSpec, admission: Admission
+    connection: Connection,
+    org: str,
+    prepared: Prepared,
+    spec: RunSpec,
+    admission: Admission,
+    granted: Granted | None,
 ) -> None:
+    starter = granted and StartedBy(grant=granted.id, run=granted.run, trial=granted.trial)
     connection.execute(
         sa.insert(runs).values(
             id=spec.id,
@@ -169,6 +201,8 @@ def _insert_run(
             last_event=0,
             last_log=0,
             fence=0,
+            started_by=None if starter is None else starter.model_dump_json(),
+            delegates=gateway_access(spec.plan) is not None,
         )
     )
 

@@ -23,7 +23,7 @@ def claim(connection: Connection, org: str, request: ClaimRequest) -> Claim | No
     """Take the oldest run that is queued, or whose worker let its lease run out. One whose
     pins are broken fails instead."""
     now = clock.now(connection)
-    while (row := _claimable(connection, org, now)) is not None:
+    while (row := _claimable(connection, org, now, request.delegating)) is not None:
         problem = pins.broken(connection, org, views.pinned(row.spec))
         if problem is None:
             return _take(connection, org, request, row, now)
@@ -31,7 +31,9 @@ def claim(connection: Connection, org: str, request: ClaimRequest) -> Claim | No
     return None
 
 
-def _claimable(connection: Connection, org: str, now: float) -> AnyRow | None:
+def _claimable(
+    connection: Connection, org: str, now: float, delegating: bool | None
+) -> AnyRow | None:
     lapsed = sa.or_(runs.c.lease_until.is_(None), runs.c.lease_until < now)
     query = (
         sa.select(runs)
@@ -39,6 +41,7 @@ def _claimable(connection: Connection, org: str, now: float) -> AnyRow | None:
             runs.c.org_id == org,
             runs.c.state.in_(("queued", "running", "cancelling")),
             sa.or_(runs.c.state == RunState.QUEUED, lapsed),
+            sa.true() if delegating is None else runs.c.delegates.is_(delegating),
         )
         .order_by(runs.c.id)
         .limit(1)

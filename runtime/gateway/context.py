@@ -15,6 +15,7 @@ from runtime.home import Role
 from runtime.storage.database import Database, Transaction
 from runtime.storage.objects import ObjectStore
 from runtime.storage.tables import LOCAL_ORG
+from specs.grant import GatewayAccess, Phase
 
 
 class Wakeups:
@@ -77,11 +78,23 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Who is calling, by the key that was shown."""
+class Granted:
+    """What a grant opens, read when its request came."""
 
-    role: Role
+    id: str
+    run: str
+    trial: str
+    phase: Phase
+    access: GatewayAccess
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is calling: a role, by its key, or the trial of a grant, by its credential."""
+
+    role: Role | None
     org: str = LOCAL_ORG
+    grant: Granted | None = None
 
 
 def gateway_of(request: Request) -> Gateway:

@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from runtime.gateway.refusals import invalid
 from runtime.gateway.resolution import AnyPlan
 from specs.errors import ErrorCode
+from specs.launch import uses_gateway
+from specs.plans import gateway_access
 from specs.profile import Profile
 
 _OWNERS = {
@@ -24,10 +26,20 @@ def check_launch(profile: Profile, plan: AnyPlan) -> list[str]:
     """Overrides in words.
 
     Raises:
-        InvalidInput: `launch_conflict`: learning excludes a setting of the profile.
+        InvalidInput: `launch_conflict`: learning excludes a setting of the profile, or it needs a
+            gateway that the plan does not open.
     """
     if plan.kind == "training":
         _require_plain_sampling(profile)
+    if uses_gateway(profile) and gateway_access(plan) is None:
+        raise invalid(
+            "The profile uses a ${gateway.…} binding, and the plan does not open the gateway.",
+            "profile",
+            "/agent",
+            name=profile.name,
+            code=ErrorCode.LAUNCH_CONFLICT,
+            next="Give the plan a key `gateway` with scopes, or remove the binding.",
+        )
     replaced = [
         f"{section}.{name} = {value} replaces {owner}"
         for section, owner in _OWNERS.items()

@@ -102,6 +102,15 @@ def require_embedded(profile: Profile) -> None:
                 name=profile.name,
                 next="Embed the content; `practicum profile publish` does it.",
             )
+    for index, plugin in enumerate(profile.agent.plugins):
+        if plugin.source is not None:
+            raise invalid(
+                f"The plugin {plugin.name} has a source folder instead of its files.",
+                "profile",
+                f"/agent/plugins/{index}/source",
+                name=profile.name,
+                next="Embed the files; `practicum profile publish` does it.",
+            )
 
 
 def read(

@@ -1,4 +1,5 @@
-"""Trial tokens: Ed25519 JWTs that the proxy verifies offline (invariant 13)."""
+"""Credentials of trials: Ed25519 JWTs, for the proxy, which verifies them offline, and for the
+gateway itself; each is good for one of the two alone (invariant 13)."""
 
 import base64
 import hashlib
@@ -10,12 +11,15 @@ from pathlib import Path
 import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
 
+from specs.grant import GrantClaims
 from specs.worker_api import TrialClaims
 
 ALGORITHM = "EdDSA"
 ISSUER = "practicum"
 AUDIENCE = "practicum-proxy"
+GATEWAY_AUDIENCE = "practicum-gateway"
 
 
 class TokenSigner:
@@ -39,11 +43,26 @@ class TokenSigner:
             raise ValueError(f"{path.name} is not an Ed25519 key")
         return cls(key)
 
-    def sign(self, claims: TrialClaims) -> str:
+    def sign(self, claims: TrialClaims | GrantClaims) -> str:
         """A token with these claims."""
         headers = {"kid": self.kid, "typ": "at+jwt"}
         payload = claims.model_dump(mode="json", exclude_none=True)
         return jwt.encode(payload, self._key, algorithm=ALGORITHM, headers=headers)
+
+    def grant(self, token: str) -> GrantClaims | None:
+        """The claims of a grant's credential; None when it is none of ours, or has expired."""
+        try:
+            payload = jwt.decode(
+                token,
+                self._key.public_key(),
+                algorithms=[ALGORITHM],
+                audience=GATEWAY_AUDIENCE,
+                issuer=ISSUER,
+                options={"require": ["exp", "aud", "iss"]},
+            )
+            return GrantClaims.model_validate(payload)
+        except (jwt.InvalidTokenError, ValidationError):
+            return None
 
     def jwks(self) -> dict[str, list[dict[str, str]]]:
         """The public keys, as a JWK set."""

@@ -7,6 +7,7 @@ from functools import lru_cache
 from runtime.gateway.lookup import AnyRow
 from specs.assessment import Assessment
 from specs.errors import Problem
+from specs.grant import StartedBy
 from specs.operator_api import Published
 from specs.records import (
     Batch,
@@ -45,6 +46,9 @@ def run(row: AnyRow) -> Run:
         model=row.model,
         claims=row.fence,
         last_event=row.last_event,
+        started_by=None
+        if row.started_by is None
+        else StartedBy.model_validate_json(row.started_by),
         spec=pinned(row.spec),
     )
 

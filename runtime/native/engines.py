@@ -125,7 +125,7 @@ def install(version: str = PINNED_VERSION, progress: Progress | None = None) -> 
         return found
     tools = tools_folder()
     tools.mkdir(parents=True, exist_ok=True)
-    with _locked(tools / f".claude-code-{version}.lock"):
+    with locked(tools / f".claude-code-{version}.lock"):
         found = find(version)
         if found is not None:
             return found
@@ -244,7 +244,7 @@ def _unusable(
 
 
 @contextmanager
-def _locked(path: Path) -> Generator[None]:
+def locked(path: Path) -> Generator[None]:
     """Hold an exclusive lock across processes; it falls with the process."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

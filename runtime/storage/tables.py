@@ -127,6 +127,8 @@ runs = sa.Table(
     _id("claim_id", primary=False, nullable=True),
     sa.Column("lease_until", _double(), nullable=True),
     _text("extended", nullable=True),
+    _text("started_by", nullable=True),
+    sa.Column("delegates", sa.Boolean, nullable=False, server_default=sa.false()),
     comment="`spec` holds the canonical bytes of the pinned RunSpec.",
 )
 _claimable = runs.c.state.in_(("queued", "running", "cancelling"))
@@ -350,6 +352,25 @@ checkpoints = sa.Table(
     _at("created_at"),
 )
 sa.Index("ix_checkpoints_run_id", checkpoints.c.run_id)
+
+grants = sa.Table(
+    "grants",
+    metadata,
+    _id(),
+    _org(),
+    _ref("run_id", "runs.id"),
+    _ref("trial_id", "trials.id"),
+    _integer("fence"),
+    sa.Column("phase", sa.String(16), nullable=False),
+    _text("access"),
+    _at("created_at"),
+    sa.Column("expires_at", _double(), nullable=False),
+    _integer("runs_used"),
+    _integer("slots_used"),
+    _integer("updates_used"),
+    sa.UniqueConstraint("trial_id", "phase"),
+    comment="What trials may ask of the gateway, and what of it they have used.",
+)
 
 sessions = sa.Table(
     "sessions",

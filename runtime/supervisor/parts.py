@@ -25,6 +25,8 @@ _EVERYWHERE = (
     "XDG_CACHE_HOME",
 )
 _PROVIDER = ("HTTPS_PROXY", "NO_PROXY")
+_COMMANDS = frozenset({"PRACTICUM_HOME", "PRACTICUM_GATEWAY", "PRACTICUM_TOKEN"})
+"""For commands alone; the last one is a credential."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Part:
         chosen |= {
             name: value
             for name, value in source.items()
-            if name.startswith("PRACTICUM_") and name != "PRACTICUM_HOME"
+            if name.startswith("PRACTICUM_") and name not in _COMMANDS
         }
         return chosen | {"PYTHONPATH": code_folder(), "PYTHONUNBUFFERED": "1"}
 

@@ -2,6 +2,8 @@
 
     [worker]
     lease_sec = 15.0      # PRACTICUM_LEASE_SEC, up --lease
+    runs = 1              # PRACTICUM_RUNS, up --runs: at work at once; those that start others
+                          # (plan key `gateway`) are counted apart, as many again
     [[worker.tools]]      # a folder of this machine that every sandbox sees, read-only
     source = "/srv/mini"
     target = "/opt/mini"
@@ -44,11 +46,13 @@ from specs.tinker import TinkerSettings
 from specs.upstream import Upstream
 
 LEASE = "PRACTICUM_LEASE_SEC"
+RUNS = "PRACTICUM_RUNS"
 THREADS = "PRACTICUM_THREADS"
 PREFIX = "PRACTICUM_PREFIX_BYTES"
 STAGE = "PRACTICUM_STAGE_BYTES"
 VARIABLES: Mapping[str, tuple[str, str]] = {
     LEASE: ("worker", "lease_sec"),
+    RUNS: ("worker", "runs"),
     THREADS: ("compute", "threads"),
     PREFIX: ("compute", "prefix_bytes"),
     STAGE: ("proxy", "stage_bytes"),
@@ -66,6 +70,7 @@ class ToolSettings(Contract):
 
 class WorkerSettings(Contract):
     lease_sec: float | None = Field(default=None, gt=0, le=3600)
+    runs: int | None = Field(default=None, ge=1, le=64)
     tools: tuple[ToolSettings, ...] = ()
 
 
@@ -102,6 +107,8 @@ class Settings(Contract):
         if part == "worker":
             if self.worker.lease_sec is not None:
                 chosen += ["--lease", str(self.worker.lease_sec)]
+            if self.worker.runs is not None:
+                chosen += ["--runs", str(self.worker.runs)]
             for tool in self.worker.tools:
                 chosen += ["--tool", tool.source, tool.target, tool.version]
         if part == "compute" and self.compute.threads is not None:

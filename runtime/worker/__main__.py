@@ -13,7 +13,7 @@ import anyio
 from runtime.execution.workplace import Tool
 from runtime.home import Home
 from runtime.worker.leftovers import Busy, alone, sweep_leftovers
-from runtime.worker.service import DEFAULT_LEASE_SEC, Worker
+from runtime.worker.service import DEFAULT_LEASE_SEC, DEFAULT_RUNS, Worker
 
 KEPT = frozenset(
     {
@@ -39,14 +39,15 @@ def forget_environment() -> None:
     in it would be one task file away from a sandbox (invariant 13).
     """
     for name in list(os.environ):
-        if name not in KEPT and not name.startswith(("PYTHON", "PRACTICUM_")):
+        known = name.startswith(("PYTHON", "PRACTICUM_")) and name != "PRACTICUM_TOKEN"
+        if name not in KEPT and not known:
             del os.environ[name]
 
 
-async def serve(home: Home, lease_sec: float, tools: Sequence[Tool]) -> None:
-    """Work until SIGTERM or SIGINT; the claimed run is then released for another worker."""
+async def serve(home: Home, lease_sec: float, runs: int, tools: Sequence[Tool]) -> None:
+    """Work until SIGTERM or SIGINT; claimed runs are then released for another worker."""
     async with (
-        Worker.at(home, lease_sec=lease_sec, tools=tools) as worker,
+        Worker.at(home, lease_sec=lease_sec, runs=runs, tools=tools) as worker,
         anyio.create_task_group() as group,
     ):
         group.start_soon(worker.run)
@@ -61,6 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="runtime.worker", description=__doc__)
     parser.add_argument("--home", type=Path, default=None)
     parser.add_argument("--lease", type=float, default=DEFAULT_LEASE_SEC, metavar="SECONDS")
+    parser.add_argument("--runs", type=int, default=DEFAULT_RUNS, metavar="NUMBER")
     parser.add_argument(
         "--tool",
         nargs=3,
@@ -79,7 +81,8 @@ def main() -> int:
     try:
         with alone(home):
             sweep_leftovers(home)
-            anyio.run(serve, home, arguments.lease, [Tool(*words) for words in arguments.tool])
+            tools = [Tool(*words) for words in arguments.tool]
+            anyio.run(serve, home, arguments.lease, arguments.runs, tools)
     except Busy as error:
         logging.getLogger("runtime.worker").error("%s", error)
         return 1

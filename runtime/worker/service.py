@@ -1,4 +1,7 @@
-"""The worker: announces compute's models, claims runs one at a time, and sees each through.
+"""The worker: announces compute's models, claims runs, and sees each through.
+
+It is one process however many runs it works on (`runtime.worker.places`), so that one lock and
+one sweep at its start are enough to tell what a dead one left.
 
 While a run is worked on, a heartbeat renews its lease every third of it and learns of
 cancellation. A lost claim ends the work at once, without another write: the fence would refuse
@@ -33,6 +36,7 @@ from runtime.execution.settle import seal_open_trials, settle_open_trials
 from runtime.execution.workplace import Tool, local_workplace
 from runtime.home import Home
 from runtime.worker.drivers import drive
+from runtime.worker.places import Places
 from runtime.worker.waiting import watch_waits
 from specs import canonical
 from specs.errors import (
@@ -45,10 +49,13 @@ from specs.errors import (
 )
 from specs.ids import Prefix, new_id
 from specs.operator_api import ModelList
+from specs.plans import gateway_access
 from specs.profile import Profile
 from specs.worker_api import Claim, Completion
 
 DEFAULT_LEASE_SEC = 15.0
+DEFAULT_RUNS = 1
+"""Runs at work at once."""
 FIRST_POLL_SEC = 0.05
 LONGEST_POLL_SEC = 0.5
 MODELS_SEC = 5.0
@@ -71,6 +78,7 @@ class Worker:
         proxy: ProxyControl,
         *,
         lease_sec: float,
+        runs: int = DEFAULT_RUNS,
         tools: Sequence[Tool] = (),
     ) -> None:
         self.id = new_id(Prefix.WORKER)
@@ -81,12 +89,18 @@ class Worker:
         self._lease_sec = lease_sec
         self._workplace = local_workplace(home, client.object, tools)
         self._stopping = anyio.Event()
+        self._places = Places(runs)
         self._attempts: dict[str, int] = {}
 
     @classmethod
     @asynccontextmanager
     async def at(
-        cls, home: Home, *, lease_sec: float = DEFAULT_LEASE_SEC, tools: Sequence[Tool] = ()
+        cls,
+        home: Home,
+        *,
+        lease_sec: float = DEFAULT_LEASE_SEC,
+        runs: int = DEFAULT_RUNS,
+        tools: Sequence[Tool] = (),
     ) -> AsyncGenerator["Worker"]:
         """The worker of a local stack, with its connections."""
         async with (
@@ -94,14 +108,15 @@ class Worker:
             HttpCompute(home.compute_socket) as compute,
             ProxyControl(home) as proxy,
         ):
-            yield cls(home, client, compute, proxy, lease_sec=lease_sec, tools=tools)
+            yield cls(home, client, compute, proxy, lease_sec=lease_sec, runs=runs, tools=tools)
 
     def stop(self) -> None:
         """Claim nothing more and release what is claimed."""
         self._stopping.set()
+        self._places.wake()
 
     async def run(self) -> None:
-        """Claim and work until stopped. On cancel the claimed run stays claimed for a lease."""
+        """Claim and work until stopped. On cancel claimed runs stay claimed for a lease."""
         log.info("worker %s serves %s", self.id, self._home.root)
         async with anyio.create_task_group() as group:
             group.start_soon(self._announce_models)
@@ -111,23 +126,37 @@ class Worker:
         log.info("worker %s stopped", self.id)
 
     async def _claim_and_work(self) -> None:
+        """Every claim has a task of its own; a stop signal lets each release what it holds."""
         pause = FIRST_POLL_SEC
-        while not self._stopping.is_set():
-            claim = await self._claim()
-            if claim is not None:
+        async with anyio.create_task_group() as group:
+            while not self._stopping.is_set():
+                if self._places.full:
+                    await self._places.wait()
+                    pause = FIRST_POLL_SEC
+                    continue
+                claim = await self._claim()
+                if claim is None:
+                    await self._places.wait(pause)
+                    pause = min(2 * pause, LONGEST_POLL_SEC)
+                    continue
                 pause = FIRST_POLL_SEC
-                await self._work(claim)
-                continue
-            with anyio.move_on_after(pause):
-                await self._stopping.wait()
-            pause = min(2 * pause, LONGEST_POLL_SEC)
+                delegating = gateway_access(claim.spec.plan) is not None
+                self._places.take(delegating=delegating)
+                group.start_soon(self._hold, claim, delegating)
 
     async def _claim(self) -> Claim | None:
+        wanted = self._places.wanted
         try:
-            return await self._client.claim(self.id, self._lease_sec)
+            return await self._client.claim(self.id, self._lease_sec, delegating=wanted)
         except PracticumError as error:
             log.warning("cannot claim: %s", error)
             return None
+
+    async def _hold(self, claim: Claim, delegating: bool) -> None:
+        try:
+            await self._work(claim)
+        finally:
+            self._places.leave(delegating=delegating)
 
     async def _work(self, claim: Claim) -> None:
         """See one claim through to its end."""

@@ -11,15 +11,17 @@ from specs.errors import InvalidInput
 from specs.launch import (
     ALWAYS_SET,
     BYPASSING,
+    GRANT_PLACEHOLDER,
     INSTRUCTION_FILE,
     OPENAI,
     ROUTING,
     TOKEN_PLACEHOLDER,
     plan_launch,
     recorded_plan,
+    uses_gateway,
     validate_profile,
 )
-from specs.profile import Binding, Profile
+from specs.profile import Binding, Profile, plugin_digest
 
 TOKEN = "eyJ-secret-token"
 BINDINGS = {
@@ -239,3 +241,67 @@ def test_outputs_are_relative_to_the_workdir() -> None:
 def test_an_instruction_with_nul_cannot_be_delivered() -> None:
     with pytest.raises(InvalidInput, match="NUL"):
         plan_launch(profile(), {**BINDINGS, Binding.INSTRUCTION: "a\x00b"})
+
+
+def test_gateway_bindings_exist_only_where_the_plan_opens_the_gateway() -> None:
+    """Invariant 13: its credential, too, is not in the plan that is kept."""
+    env = {"PRACTICUM_GATEWAY": "${gateway.url}", "PRACTICUM_TOKEN": "${gateway.token}"}
+    assert pointer(refused(env=env)) == "/agent/env/PRACTICUM_GATEWAY"
+    recipe = profile(env=env)
+    validate_profile(recipe)
+    assert uses_gateway(recipe) and not uses_gateway(profile(env={"A": "$${gateway.url}"}))
+    given = {Binding.GATEWAY_URL: "http://127.0.0.1:8485", Binding.GATEWAY_TOKEN: "eyJ-grant"}
+    assert plan_launch(recipe, {**BINDINGS, **given}).env["PRACTICUM_TOKEN"] == "eyJ-grant"
+    url = {Binding.GATEWAY_URL: "http://127.0.0.1:8485"}
+    kept = canonical_bytes(recorded_plan(recipe, {**BINDINGS, **url}))
+    assert b"eyJ" not in kept and GRANT_PLACEHOLDER.encode() in kept
+
+
+MANIFEST = {"path": ".claude-plugin/plugin.json", "content": '{"name": "practicum"}'}
+SKILL = {"path": "skills/x/run.sh", "content": "echo\n", "mode": "755"}
+NATIVE = {"name": "claude-code", "version": "2.1.197"}
+
+
+def test_a_plugin_is_written_beside_the_configuration_and_loaded() -> None:
+    plugins = [{"name": "own", "files": [MANIFEST, SKILL]}]
+    recipe = profile(engine=NATIVE, args=["--max-turns", "3"], plugins=plugins)
+    plan = plan_launch(recipe, BINDINGS)
+    folder = "/logs/agent/plugins/own"
+    assert [(file.path, file.mode) for file in plan.files] == [
+        (f"{folder}/.claude-plugin/plugin.json", 0o644),
+        (f"{folder}/skills/x/run.sh", 0o755),
+    ]
+    at = plan.argv.index("--plugin-dir")
+    assert plan.argv[at + 1] == folder
+    assert at < plan.argv.index("--max-turns")
+    assert canonical_bytes(plan) == canonical_bytes(plan_launch(recipe, BINDINGS))
+
+
+def test_plugins_that_cannot_be_loaded_are_refused() -> None:
+    def native(*plugins: Any, engine: Any = NATIVE) -> str | None:
+        return pointer(refused(engine=engine, plugins=list(plugins)))
+
+    own = {"name": "own", "files": [MANIFEST]}
+    assert native(own, engine={"name": "command", "version": "1"}) == "/agent/plugins"
+    assert native(own, own) == "/agent/plugins"
+    assert native({"name": "own", "source": "./own"}) == "/agent/plugins/0/source"
+    assert native({"name": "own", "files": [SKILL]}) == "/agent/plugins/0"
+    chooses = {"path": "settings.json", "content": '{"model": "other"}'}
+    assert native({"name": "own", "files": [MANIFEST, chooses]}) == "/agent/plugins/0"
+
+
+def test_a_plugins_digest_is_that_of_its_files_in_any_order() -> None:
+    files = [MANIFEST, SKILL]
+    (plugin,) = profile(engine=NATIVE, plugins=[{"name": "own", "files": files}]).agent.plugins
+    assert plugin.files is not None
+    digest = plugin_digest(plugin.files)
+    turned = {"name": "own", "files": files[::-1], "digest": digest}
+    profile(engine=NATIVE, plugins=[turned])
+    for wrong in (
+        {**turned, "files": [MANIFEST]},
+        {"name": "own", "files": [MANIFEST, MANIFEST]},
+        {"name": "own", "files": [{**SKILL, "path": "../x"}]},
+        {"name": "own", "files": [{**SKILL, "path": "/x"}]},
+    ):
+        with pytest.raises(InvalidInput):
+            profile(engine=NATIVE, plugins=[wrong])

@@ -102,3 +102,54 @@ def test_a_file_and_its_value_are_the_same_document(folder: Path) -> None:
     assert isinstance(read, Read)
     assert (read.value, read.folder) == (PROFILE, folder)
     assert read_document(PROFILE, "profile") == Read(PROFILE, None, "profile")
+
+
+def with_plugin(folder: Path, source: str = "./own") -> Read:
+    agent: dict[str, Any] = {
+        **PROFILE["agent"],
+        "engine": {"name": "claude-code", "version": "2.1.197"},
+        "plugins": [{"name": "own", "source": source}],
+    }
+    value: dict[str, Any] = {**PROFILE, "agent": agent}
+    return Read(value, folder, "profile")
+
+
+def test_a_plugins_folder_is_embedded_with_its_digest(folder: Path) -> None:
+    own = folder / "own"
+    (own / ".claude-plugin").mkdir(parents=True)
+    (own / ".claude-plugin/plugin.json").write_text('{"name": "own"}')
+    (folder / "skills/one").mkdir(parents=True)
+    (folder / "skills/one/SKILL.md").write_text("# One\n")
+    (own / "skills").symlink_to("../skills")
+    (own / "again").symlink_to(".")  # a circle is entered once
+    (own / "__pycache__").mkdir()
+    (own / "__pycache__/x.pyc").write_bytes(b"\xff")
+    (own / "run.sh").write_text("echo\n")
+    (own / "run.sh").chmod(0o755)
+    (plugin,) = profile_document(with_plugin(folder)).agent.plugins
+    assert plugin.files is not None and plugin.source is None
+    found = {file.path: file.mode for file in plugin.files}
+    assert found == {
+        ".claude-plugin/plugin.json": "644",
+        "run.sh": "755",
+        "skills/one/SKILL.md": "644",
+    }
+    assert plugin.digest is not None
+    (folder / "skills/one/SKILL.md").write_text("# Two\n")
+    assert profile_document(with_plugin(folder)).agent.plugins[0].digest != plugin.digest
+
+
+def test_a_plugin_takes_nothing_from_elsewhere_and_only_text(folder: Path) -> None:
+    own = folder / "own"
+    own.mkdir()
+    (folder / "binary").write_bytes(b"\xff\xfe")
+    (folder / "large").write_text("x" * (3 << 20))
+    for name in ("secret", "binary", "large"):
+        (own / name).symlink_to((folder.parent if name == "secret" else folder) / name)
+        with pytest.raises(InvalidInput) as caught:
+            profile_document(with_plugin(folder))
+        assert name in caught.value.problem.detail
+        (own / name).unlink()
+    for source in ("../recipe", "/etc", "./absent"):
+        with pytest.raises(InvalidInput):
+            profile_document(with_plugin(folder, source))

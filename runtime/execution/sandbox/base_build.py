@@ -156,6 +156,8 @@ class _Builder:
         for tool in self._tools:
             source = str(tool.source.resolve())
             self._trees.append(ReadOnlyTree(tool.target, [str(self._empty), source]))
+            for name, path in tool.commands.items():
+                (self._mask / "local/bin" / name).symlink_to(f"{tool.target}/{path}")
         self._set_modes()
         facts = self._facts(roots)
         write_json(
@@ -281,7 +283,10 @@ class _Builder:
             "packages": _packages_digest(),
             "files": _tree_digest(self._root),
             "python": f"{self._python.kind} {self._python.version}",
-            "tools": [f"{tool.target} {tool.version}".strip() for tool in self._tools],
+            "tools": [
+                " ".join([tool.target, tool.version, *sorted(tool.commands)]).strip()
+                for tool in self._tools
+            ],
         }
 
 

@@ -47,6 +47,8 @@ class ToolFolder(BaseModel):
     """Absolute path inside."""
     version: str = ""
     """Part of the base digest: say which version the folder holds."""
+    commands: dict[str, str] = Field(default_factory=dict[str, str])
+    """Programs of the folder that are linked into /usr/local/bin: name and relative path."""
 
 
 class LocalSandboxOptions(EnvironmentOptions):

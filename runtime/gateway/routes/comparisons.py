@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from runtime.gateway import comparisons
-from runtime.gateway.auth import AnyRole, GatewayDep, Operator
+from runtime.gateway.auth import AnyRole, GatewayDep, Publisher
 from runtime.gateway.routes.parameters import LIMIT, Cursor, Limit
 from runtime.gateway.wire import answer, body
 from specs.comparison import ComparisonSubmission
@@ -17,7 +17,7 @@ router = APIRouter()
 @router.post("/v1/comparisons")
 async def record(
     gateway: GatewayDep,
-    caller: Operator,
+    caller: Publisher,
     found: Annotated[ComparisonSubmission, body(ComparisonSubmission, "comparison")],
 ) -> Response:
     """Record a comparison: 201, or 200 when it is recorded already."""

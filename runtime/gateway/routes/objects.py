@@ -4,10 +4,12 @@ import re
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
+from sqlalchemy import Connection
 from starlette.responses import StreamingResponse
 
-from runtime.gateway import references, uploads
-from runtime.gateway.auth import AnyRole, GatewayDep
+from runtime.gateway import grants, references, uploads
+from runtime.gateway.auth import AnyRole, GatewayDep, Uploader
+from runtime.gateway.context import Caller
 from runtime.gateway.problems import problem_response
 from runtime.gateway.refusals import not_found
 from runtime.gateway.wire import answer, body
@@ -22,7 +24,7 @@ _RANGE = re.compile(r"^bytes=(\d*)-(\d*)$")
 @router.post("/v1/uploads")
 async def grant(
     gateway: GatewayDep,
-    caller: AnyRole,
+    caller: Uploader,
     request: Annotated[UploadRequest, body(UploadRequest, "upload")],
 ) -> Response:
     """Permission to create one object."""
@@ -30,7 +32,7 @@ async def grant(
 
 
 @router.put("/v1/uploads/{upload}")
-async def put(request: Request, gateway: GatewayDep, caller: AnyRole, upload: str) -> Response:
+async def put(request: Request, gateway: GatewayDep, caller: Uploader, upload: str) -> Response:
     """The bytes of an object; the store verifies them and keeps nothing else: 201, or 200
     when another upload was faster."""
     row = await gateway.database.read(lambda c: uploads.granted(c, caller.org, upload))
@@ -42,7 +44,7 @@ async def put(request: Request, gateway: GatewayDep, caller: AnyRole, upload: st
 @router.get("/v1/objects/{digest}")
 async def read(request: Request, gateway: GatewayDep, caller: AnyRole, digest: str) -> Response:
     """Bytes of an object to which the org holds a reference; one range at a time."""
-    size = await gateway.database.read(lambda c: references.readable(c, caller.org, digest))
+    size = await gateway.database.read(lambda c: _readable(c, caller, digest))
     if size is None:
         raise not_found("object", digest, next="Only objects that a record refers to are read.")
     span = _span(request.headers.get("range"), size)
@@ -64,6 +66,13 @@ async def read(request: Request, gateway: GatewayDep, caller: AnyRole, digest: s
         headers=headers,
         media_type="application/octet-stream",
     )
+
+
+def _readable(connection: Connection, caller: Caller, digest: str) -> int | None:
+    """Size of an object that the caller may read."""
+    if caller.grant is not None and digest in grants.hidden(connection, caller.grant):
+        return None
+    return references.readable(connection, caller.org, digest)
 
 
 def _span(header: str | None, size: int) -> tuple[int, int] | None:

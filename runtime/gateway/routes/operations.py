@@ -3,19 +3,27 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Response
+from sqlalchemy import Connection
 
-from runtime.gateway import operations
-from runtime.gateway.auth import GatewayDep, Operator
+from runtime.gateway import grants, operations
+from runtime.gateway.auth import GatewayDep, Operator, Starter
 from runtime.gateway.wire import answer, body
 from specs.operator_api import Extend, Resolve
+from specs.run import Run
 
 router = APIRouter()
 
 
 @router.post("/v1/runs/{run}/cancel")
-async def cancel(gateway: GatewayDep, caller: Operator, run: str) -> Response:
-    """Ask for cancellation."""
-    return answer(await gateway.change(run, lambda c: operations.cancel(c, caller.org, run)))
+async def cancel(gateway: GatewayDep, caller: Starter, run: str) -> Response:
+    """Ask for cancellation; a grant, of what it started."""
+
+    def transaction(connection: Connection) -> Run:
+        if caller.grant is not None:
+            grants.require_own(connection, caller.org, caller.grant, run)
+        return operations.cancel(connection, caller.org, run)
+
+    return answer(await gateway.change(run, transaction))
 
 
 @router.post("/v1/runs/{run}/extend")

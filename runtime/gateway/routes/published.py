@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 
 from runtime.gateway import published
-from runtime.gateway.auth import AnyRole, GatewayDep, Operator
+from runtime.gateway.auth import AnyRole, GatewayDep, Publisher
 from runtime.gateway.routes.parameters import LIMIT, Cursor, Limit
 from runtime.gateway.wire import answer, body, document
 from specs import canonical
@@ -19,7 +19,7 @@ router = APIRouter()
 
 @router.post("/v1/datasets")
 async def publish_dataset(
-    gateway: GatewayDep, caller: Operator, dataset: Annotated[Dataset, body(Dataset, "dataset")]
+    gateway: GatewayDep, caller: Publisher, dataset: Annotated[Dataset, body(Dataset, "dataset")]
 ) -> Response:
     """Publish a dataset whose packages have been uploaded: 201, or 200 when it is there."""
     result, new = await gateway.database.write(
@@ -54,7 +54,7 @@ async def dataset(
 @router.post("/v1/profiles")
 async def publish_profile(
     gateway: GatewayDep,
-    caller: Operator,
+    caller: Publisher,
     request: Annotated[ProfilePublish, body(ProfilePublish, "profile publication")],
 ) -> Response:
     """Publish a profile that stands alone and can be launched: 201, or 200 when it is there."""

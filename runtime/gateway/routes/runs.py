@@ -7,8 +7,8 @@ from sqlalchemy import Connection
 
 from runtime.gateway import admission, lookup, records, results, views
 from runtime.gateway.admission import Prepared
-from runtime.gateway.auth import AnyRole, GatewayDep, Operator
-from runtime.gateway.context import Gateway
+from runtime.gateway.auth import AnyRole, GatewayDep, Starter
+from runtime.gateway.context import Caller, Gateway
 from runtime.gateway.routes.parameters import LIMIT, Cursor, Limit
 from runtime.gateway.wire import answer, body
 from runtime.storage.objects import whole
@@ -26,14 +26,17 @@ Body = Annotated[Submission, body(Submission, "submission")]
 
 @router.post("/v1/runs")
 async def start(
-    gateway: GatewayDep, caller: Operator, submission: Body, idempotency_key: Key = None
+    gateway: GatewayDep, caller: Starter, submission: Body, idempotency_key: Key = None
 ) -> Response:
     """Admit a run: 201, or 200 when the key has started it before."""
-    started = await _start(gateway, caller.org, submission, idempotency_key)
+    started = await _start(gateway, caller, submission, idempotency_key)
     return answer(started, 201 if started.created else 200)
 
 
-async def _start(gateway: Gateway, org: str, submission: Submission, key: str | None) -> Started:
+async def _start(
+    gateway: Gateway, caller: Caller, submission: Submission, key: str | None
+) -> Started:
+    org = caller.org
     digest = canonical.digest(submission)
 
     def look(connection: Connection) -> Started | Prepared:
@@ -47,15 +50,17 @@ async def _start(gateway: Gateway, org: str, submission: Submission, key: str | 
     # the profile is in the store before a row can refer to it
     await gateway.objects.put(org, actor.digest, len(actor.content), whole(actor.content))
     return await gateway.database.write(
-        lambda connection: admission.admit(connection, org, found, key, digest)
+        lambda connection: admission.admit(connection, org, found, key, digest, caller.grant)
     )
 
 
 @router.post("/v1/runs/dry-run")
-async def dry_run(gateway: GatewayDep, caller: Operator, submission: Body) -> Response:
+async def dry_run(gateway: GatewayDep, caller: Starter, submission: Body) -> Response:
     """What the run would be admitted with; nothing is stored."""
     return answer(
-        await gateway.database.read(lambda c: admission.dry_run(c, caller.org, submission))
+        await gateway.database.read(
+            lambda c: admission.dry_run(c, caller.org, submission, caller.grant)
+        )
     )
 
 

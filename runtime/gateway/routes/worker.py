@@ -4,10 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Response
 
-from runtime.gateway import claims, records, trials, writes
+from runtime.gateway import claims, grants, records, trials, writes
 from runtime.gateway.auth import GatewayDep, Worker
 from runtime.gateway.wire import answer, body
 from specs import canonical
+from specs.grant import GrantRequest, GrantToken
 from specs.worker_api import (
     ClaimRequest,
     Completion,
@@ -94,3 +95,19 @@ async def token(
         lambda c: trials.token_claims(c, caller.org, run, trial, request)
     )
     return answer(TrialToken(token=gateway.signer.sign(granted), expires_at=granted.exp))
+
+
+@router.post("/runs/{run}/trials/{trial}/grant")
+async def grant(
+    gateway: GatewayDep,
+    caller: Worker,
+    run: str,
+    trial: str,
+    request: Annotated[GrantRequest, body(GrantRequest, "grant request")],
+) -> Response:
+    """What one open trial may ask of the gateway, as the run's plan allows it."""
+    claims = await gateway.database.write(
+        lambda c: grants.of_trial(c, caller.org, run, trial, request)
+    )
+    token = gateway.signer.sign(claims)
+    return answer(GrantToken(grant=claims.grant, token=token, expires_at=claims.exp))

@@ -25,6 +25,9 @@ PROFILE = validate(Profile, DOCUMENT, what="profile")
 DIGEST = "sha256:" + "0" * 64
 
 
+BLOTS = {TOKEN: "[model.token]"}
+
+
 def model(context: int) -> ModelInfo:
     return ModelInfo(
         name="tiny",
@@ -95,7 +98,7 @@ def test_the_session_log_is_kept_and_converted_without_the_credential(tmp_path: 
     write(tmp_path / "agent/session/-app/s1.jsonl", log)
     write(tmp_path / "agent/session/-app/memory/MEMORY.md", "not part of the log")
     found = {
-        item.path: item.data for item in engine.session_artifacts(tmp_path, PROFILE.agent, TOKEN)
+        item.path: item.data for item in engine.session_artifacts(tmp_path, PROFILE.agent, BLOTS)
     }
     assert found.keys() == {"session/-app/s1.jsonl", engine.TRAJECTORY}
     assert all(TOKEN.encode() not in data for data in found.values())
@@ -106,7 +109,7 @@ def test_the_session_log_is_kept_and_converted_without_the_credential(tmp_path: 
 def test_of_several_project_folders_the_longest_session_is_the_trajectory(tmp_path: Path) -> None:
     write(tmp_path / "agent/session/-tmp/s0.jsonl", line("user", "short"))
     write(tmp_path / "agent/session/-app/s1.jsonl", line("user", "long " * 20))
-    found = engine.session_artifacts(tmp_path, PROFILE.agent, TOKEN)
+    found = engine.session_artifacts(tmp_path, PROFILE.agent, BLOTS)
     trajectory = json.loads(next(item.data for item in found if item.path == engine.TRAJECTORY))
     assert "long" in trajectory["steps"][0]["message"]
 
@@ -117,15 +120,15 @@ def test_links_that_were_planted_in_the_log_are_not_followed(tmp_path: Path) -> 
     folder = tmp_path / "trial/agent/session/-app"
     folder.mkdir(parents=True)
     (folder / "s1.jsonl").symlink_to(secret)
-    assert engine.session_artifacts(tmp_path / "trial", PROFILE.agent, TOKEN) == []
+    assert engine.session_artifacts(tmp_path / "trial", PROFILE.agent, BLOTS) == []
 
 
 def test_of_a_task_with_steps_the_last_steps_log_is_kept(tmp_path: Path) -> None:
     write(tmp_path / "steps/1-one/agent/session/-app/s1.jsonl", line("user", "one"))
     write(tmp_path / "steps/2-two/agent/session/-app/s1.jsonl", line("user", "two"))
-    (log,) = engine.session_log(tmp_path, TOKEN)
+    (log,) = engine.session_log(tmp_path, BLOTS)
     assert b"two" in log.data
 
 
 def test_without_a_log_nothing_is_kept(tmp_path: Path) -> None:
-    assert engine.session_artifacts(tmp_path, PROFILE.agent, TOKEN) == []
+    assert engine.session_artifacts(tmp_path, PROFILE.agent, BLOTS) == []

@@ -20,6 +20,7 @@ from runtime.learning.training import run_training
 from specs.canonical import digest_bytes
 from specs.dataset import TaskEntry
 from specs.errors import Conflict
+from specs.grant import GrantRequest, GrantToken
 from specs.ids import Prefix, new_id
 from specs.model import LoraSpec
 from specs.operator_api import TrialPage
@@ -101,6 +102,9 @@ class Records:
         raise NotImplementedError
 
     async def token(self, run: str, trial: str, request: TrialTokenRequest) -> TrialToken:
+        raise NotImplementedError
+
+    async def grant(self, run: str, trial: str, request: GrantRequest) -> GrantToken:
         raise NotImplementedError
 
     async def records(self, run: str) -> RunRecords:
