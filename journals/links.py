@@ -47,6 +47,16 @@ def parse(text: str, *, with_digest: bool = True) -> Link:
         raise _bad(text, error.problem.detail) from None
 
 
+def changed(link: Link) -> bool:
+    """Whether a linked file or skill is gone or another revision now. Blocks: it is read."""
+    if link.digest is None or link.type not in ("file", "skill"):
+        return False
+    try:
+        return parse(f"{link.type}:{link.id}").digest != link.digest
+    except InvalidInput:
+        return True
+
+
 def _file_digest(text: str, path: Path) -> str:
     try:
         with path.open("rb") as file:

@@ -38,6 +38,7 @@ PLUGINS, MUTATING, AST = cast("Any", plugins), cast("Any", mutating), cast("Any"
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = {
     "specs": "tests/specs",
+    "journals": "tests/journals",
     "runtime/learning": "tests/runtime/learning",
     "runtime/storage": "tests/runtime/storage",
     "proxy/calls.py": "tests/proxy",

@@ -125,6 +125,8 @@ class JournalPage(Contract):
     next: str | None = None
     problems: list[JournalProblem] = Field(default_factory=list[JournalProblem])
     """Damaged lines met on the way."""
+    changed: list[Link] = Field(default_factory=list[Link])
+    """Linked files and skills no longer in that revision."""
 
     @property
     def ok(self) -> bool:

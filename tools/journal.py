@@ -1,6 +1,5 @@
 """Journals: local records, which need no stack. `journals` says what makes them safe."""
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,8 +8,7 @@ import anyio.to_thread
 from pydantic import Field, JsonValue
 
 from journals import Filter, Journal
-from journals.links import parse
-from journals.rendering import link_text
+from journals.links import changed, parse
 from journals.searching import Found, words_of
 from specs import canonical
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
@@ -26,8 +24,8 @@ from specs.journal import (
 from tools.context import Context
 from tools.fields import Cli, Cursor, Input
 from tools.journal_inputs import data_of, moment, place, text_of, user
+from tools.journal_text import entry_text, export_text, info_text, list_text, page_text
 from tools.registry import READ_LOCAL, Traits, operation
-from tools.tables import pairs, table
 
 APPENDING = 128 << 10
 READING = 2 << 20
@@ -75,7 +73,7 @@ class Show(Input):
     journal: JournalRef
     entry: Annotated[str | None, Field(description="This entry alone: id or number")] = None
     open: Annotated[bool, Field(description="Hypotheses that nothing has answered yet")] = False
-    verify: Annotated[bool, Field(description="Check every line, not these alone")] = False
+    verify: Annotated[bool, Field(description="Check every line, and these linked files")] = False
     limit: PageSize = 10
     cursor: Cursor = None
 
@@ -112,40 +110,7 @@ def _info(name: str, journal: Journal) -> JournalInfo:
     )
 
 
-def _info_text(info: JournalInfo) -> str:
-    return pairs(info.model_dump())
-
-
-def _list_text(listed: JournalList) -> str:
-    head = ("journal", "entries", "last", "title")
-    return table(head, [(i.journal, i.entries, i.last_at, i.title) for i in listed.items])
-
-
-def entry_text(entry: JournalEntry) -> str:
-    """An entry in lines: what it is, its text, links and data."""
-    lines = [f"#{entry.seq} {entry.kind}  {entry.at[:19]}Z  {entry.author}  {entry.id}"]
-    lines += [f"  {line}" for line in entry.text.strip().splitlines()]
-    lines += [f"  -> {link_text(link)}" for link in entry.links]
-    if entry.data:
-        lines.append(f"  {json.dumps(entry.data, ensure_ascii=False)}")
-    return "\n".join(lines)
-
-
-def _page_text(page: JournalPage) -> str:
-    info = page.journal
-    parts = [f"{info.title} ({info.journal}, {info.entries} entries)"]
-    parts += [f"damaged at byte {problem.byte}: {problem.cause}" for problem in page.problems]
-    parts += [entry_text(entry) for entry in page.items] or ["(none)"]
-    if page.next is not None:
-        parts.append(f"more: --cursor {page.next}")
-    return "\n\n".join(parts)
-
-
-def _export_text(export: JournalExport) -> str:
-    return f"{export.file}  {export.digest}"
-
-
-@operation("journal", "new", Traits(local=True), text=_info_text)
+@operation("journal", "new", Traits(local=True), text=info_text)
 async def new(context: Context, request: New) -> JournalInfo:
     """Begin a journal in the home, or in a folder of your own. One that exists is refused."""
     folder = place(context.home, request.journal)
@@ -160,7 +125,7 @@ async def new(context: Context, request: New) -> JournalInfo:
     return await anyio.to_thread.run_sync(begin)
 
 
-@operation("journal", "list", READ_LOCAL, text=_list_text)
+@operation("journal", "list", READ_LOCAL, text=list_text)
 async def list_journals(context: Context, _: ListJournals) -> JournalList:
     """List the named journals, the one last written first."""
 
@@ -195,7 +160,7 @@ async def append(context: Context, request: Append) -> JournalEntry:
     return await anyio.to_thread.run_sync(write)
 
 
-@operation("journal", "show", READ_LOCAL, text=_page_text)
+@operation("journal", "show", READ_LOCAL, text=page_text)
 async def show(context: Context, request: Show) -> JournalPage:
     """Show a journal's last entries, newest first; `open` asks which hypotheses are unanswered."""
     journal = Journal(place(context.home, request.journal))
@@ -208,15 +173,17 @@ async def show(context: Context, request: Show) -> JournalPage:
             found = journal.open_hypotheses(limit=request.limit, cursor=request.cursor)
         else:
             found = journal.page(limit=request.limit, cursor=request.cursor)
+        page = _page(request.journal, journal, found)
         if request.verify:
-            found.problems = journal.verify()
+            links = [link for entry in found.entries for link in entry.links if changed(link)]
+            page = page.model_copy(update={"problems": journal.verify(), "changed": links})
         _refresh(journal, READING)
-        return _page(request.journal, journal, found)
+        return page
 
     return await anyio.to_thread.run_sync(read)
 
 
-@operation("journal", "search", READ_LOCAL, text=_page_text)
+@operation("journal", "search", READ_LOCAL, text=page_text)
 async def search(context: Context, request: Search) -> JournalPage:
     """Find entries, newest first; every condition given holds. Case does not matter."""
     journal = Journal(place(context.home, request.journal))
@@ -234,7 +201,7 @@ async def search(context: Context, request: Search) -> JournalPage:
     return await anyio.to_thread.run_sync(read)
 
 
-@operation("journal", "export", Traits(idempotent=True, local=True), text=_export_text)
+@operation("journal", "export", Traits(idempotent=True, local=True), text=export_text)
 async def export(context: Context, request: Export) -> JournalExport:
     """Write a journal as one file. A damaged one is refused, and every line is checked."""
     journal = Journal(place(context.home, request.journal))

@@ -81,6 +81,27 @@ async def test_work_is_picked_up_from_the_journal_alone(context: Context) -> Non
     assert none.items == []
 
 
+async def test_what_an_entry_links_to_is_shown_with_the_command_that_shows_it(
+    context: Context,
+) -> None:
+    run, trial, checkpoint = (new_id(p) for p in (Prefix.RUN, Prefix.TRIAL, Prefix.CHECKPOINT))
+    await journal(context, "new", JournalInfo, journal="j")
+    first = await journal(context, "append", JournalEntry, journal="j", text="t")
+    links = (f"run:{run}", f"trial:{trial}", f"checkpoint:{checkpoint}", f"entry:{first.id}")
+    await journal(context, "append", JournalEntry, journal="j", text="t", links=links)
+    await journal(context, "append", JournalEntry, journal="j", text="t", links=links[1:2])
+    page = await journal(context, "show", JournalPage, journal="j")
+    lines = find("journal", "show").text(page).splitlines()
+    commands = [line.split("   ", 1)[1] for line in lines if line.startswith("  ->")]
+    assert commands == [
+        f"practicum run transcript RUN {trial}",
+        f"practicum run show {run}",
+        f"practicum run transcript {run} {trial}",
+        f"practicum checkpoint show {checkpoint}",
+        f"practicum journal show j --entry {first.id}",
+    ]
+
+
 async def test_a_file_and_a_skill_are_linked_in_the_revision_of_that_moment(
     context: Context, tmp_path: Path
 ) -> None:
@@ -100,6 +121,10 @@ async def test_a_file_and_a_skill_are_linked_in_the_revision_of_that_moment(
     later = await journal(
         context, "append", JournalEntry, journal="j", text="t", links=("skill:skill",)
     )
+    (tmp_path / "a.json").unlink()
+    shown = await journal(context, "show", JournalPage, journal="j", verify=True)
+    assert shown.changed == [file, folder, same]
+    assert shown.ok
     assert later.links[0].digest not in (None, folder.digest)
     both = await journal(context, "search", JournalPage, journal="j", link="skill:skill")
     assert both.items == [later, entry]
