@@ -21,6 +21,7 @@ from specs.events import Event, EventPage
 from specs.interaction import Record, Seal
 from specs.launch import LaunchPlan
 from specs.model import ModelInfo
+from specs.model_spec import Generation, ModelSpec
 from specs.plans import Plan
 from specs.profile import Profile
 from specs.run import Admission, Run, RunResult, RunSpec, Submission
@@ -33,9 +34,11 @@ DOCUMENTS: dict[str, Any] = {
     "dataset": Dataset,
     "event": Event,
     "event-page": EventPage,
+    "generation": Generation,
     "interaction-record": Record,
     "launch-plan": LaunchPlan,
     "model": ModelInfo,
+    "model-spec": ModelSpec,
     "plan": Plan,
     "problem": Problem,
     "profile": Profile,

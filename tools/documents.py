@@ -10,10 +10,11 @@ from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter
 
+from runtime.folders import path_below, text_below
 from specs import canonical
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
 from specs.ids import VersionedName
-from specs.profile import MAX_FILE_BYTES, Profile, safe_path
+from specs.profile import MAX_FILE_BYTES, Profile
 from tools.plugin_sources import plugin_of
 
 MAX_DOCUMENT_BYTES = 8 << 20
@@ -133,19 +134,10 @@ def _embed(entry: dict[str, JsonValue], index: int, read: Read, what: str) -> di
     source = entry["source"]
     if not isinstance(source, str) or "content" in entry:
         return entry  # the contract names what is wrong
-    path, folder = _beside(read, source, pointer, what)
     try:
-        data = path.read_bytes() if path.is_file() else None
-    except OSError as error:
-        raise _bad_source(what, pointer, source, str(error.strerror)) from None
-    if data is None:
-        raise _bad_source(what, pointer, source, f"there is no such file in {folder}")
-    if len(data) > MAX_FILE_BYTES:
-        raise _bad_source(what, pointer, source, f"it is larger than {MAX_FILE_BYTES} bytes")
-    try:
-        content = data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise _bad_source(what, pointer, source, "it is not UTF-8 text") from None
+        content = text_below(read.folder, source, "profile", MAX_FILE_BYTES)
+    except ValueError as error:
+        raise _bad_source(what, pointer, source, str(error)) from None
     return {**_without_source(entry), "content": content}
 
 
@@ -156,26 +148,15 @@ def _embed_plugin(
     source = entry["source"]
     if not isinstance(source, str) or "files" in entry:
         return entry  # the contract names what is wrong
-    path, folder = _beside(read, source, pointer, what)
+    try:
+        path, folder = path_below(read.folder, source, "profile")
+    except ValueError as error:
+        raise _bad_source(what, pointer, source, str(error)) from None
     return {**_without_source(entry), **plugin_of(path, folder, pointer, what)}
 
 
 def _without_source(entry: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {key: value for key, value in entry.items() if key != "source"}
-
-
-def _beside(read: Read, source: str, pointer: str, what: str) -> tuple[Path, Path]:
-    """The path of a source, and the profile's folder, which it must not leave."""
-    if read.folder is None:
-        raise _bad_source(what, pointer, source, "this profile did not come from a file")
-    try:
-        path = read.folder / safe_path(source)
-    except ValueError as error:
-        raise _bad_source(what, pointer, source, str(error)) from None
-    folder = read.folder.resolve()
-    if not path.resolve().is_relative_to(folder):
-        raise _bad_source(what, pointer, source, "it leaves the folder of the profile")
-    return path, folder
 
 
 def _bad_source(what: str, pointer: str, source: str, cause: str) -> PracticumError:
