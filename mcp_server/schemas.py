@@ -3,7 +3,8 @@
 Whatever an operation takes stands in its listed input schema, each field with type, choices and
 a few words; bounds, patterns and the nested parts do not: the operation's own model refuses what
 is wrong and names the field. An output schema lists the fields that are always there. Both hold
-for every value that the models' own schemas hold for.
+for every value that the full schemas hold for, and those are resources:
+`practicum://schemas/{tool}`.
 """
 
 from functools import cache
@@ -46,6 +47,15 @@ def listed_output(model: type[BaseModel]) -> Schema:
     """
     names = list(model.model_json_schema(mode="serialization")["properties"])
     return {"type": "object", "required": names}
+
+
+def full_schemas(taken: type[BaseModel], given: type[BaseModel]) -> Schema:
+    """Input and output schema of a tool with everything in them."""
+    full = taken.model_json_schema()
+    for name, field in taken.model_fields.items():
+        if not offers(field):
+            del full["properties"][field.alias or name]
+    return {"input": full, "output": given.model_json_schema(mode="serialization")}
 
 
 def offers(field: FieldInfo) -> bool:

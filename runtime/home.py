@@ -132,6 +132,17 @@ class Home:
         """Private Ed25519 key (PEM) of trial tokens; made by the gateway."""
         return self.secrets / "trial-signing.pem"
 
+    @property
+    def mcp_key_file(self) -> Path:
+        """Bearer key of MCP over HTTP."""
+        return self.secrets / "mcp.key"
+
+    def mcp_key(self) -> str:
+        """The bearer key of MCP over HTTP; made (0600) when it is first asked for."""
+        self.create()
+        _write_once(self.mcp_key_file, secrets.token_urlsafe(32))
+        return self.mcp_key_file.read_text().strip()
+
     def key(self, role: Role) -> str:
         """The bearer key of a role."""
         return (self.secrets / f"{role}.key").read_text().strip()

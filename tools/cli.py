@@ -14,7 +14,7 @@ from tools.index import NOUNS, SHORT, STACK, SUMMARIES
 
 ABOUT = "Train and test tool-using coding agents on real work, in their native harness."
 CLAUDE = ("claude", "Start your own Claude Code on a model or a checkpoint")
-MCP = ("mcp", "Serve every operation over the Model Context Protocol (stdio)")
+MCP = ("mcp", "Serve every operation over the Model Context Protocol")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

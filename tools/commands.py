@@ -34,6 +34,17 @@ HomeOption = Annotated[
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="Base model or checkpoint id", metavar="MODEL")
 ]
+HttpOption = Annotated[
+    bool, typer.Option("--http", help="Serve streamable HTTP at /mcp, behind a bearer key")
+]
+HostOption = Annotated[str, typer.Option("--host", help="With --http: address to listen at")]
+PortOption = Annotated[
+    int, typer.Option("--port", help="With --http: port, 0 for any", min=0, max=65535)
+]
+AllowHostOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", help="Name by which other machines may reach it", metavar="NAME"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as JSON")]
 
 
@@ -45,11 +56,20 @@ def add_operation(app: typer.Typer, noun: str, verb: str) -> None:
 
 
 def add_mcp(app: typer.Typer, name: str, summary: str) -> None:
-    """Add the command that serves MCP on stdin and stdout."""
+    """Add the command that serves MCP on stdin and stdout, or over HTTP."""
 
-    def serve(home: HomeOption = None) -> None:
+    def serve(
+        http: HttpOption = False,
+        host: HostOption = "127.0.0.1",
+        port: PortOption = 8765,
+        allow_host: AllowHostOption = None,
+        home: HomeOption = None,
+    ) -> None:
         root = str(Home.at(home).root)
         arguments = [sys.executable, "-P", "-m", "mcp_server", "--home", root]
+        if http:
+            arguments += ["--http", "--host", host, "--port", str(port)]
+            arguments += [word for one in allow_host or () for word in ("--allow-host", one)]
         os.execve(sys.executable, arguments, {**os.environ, "PYTHONPATH": code_folder()})
 
     app.command(name, help=summary)(serve)

@@ -9,9 +9,10 @@ from mcp import Client
 from mcp_types import CallToolResult
 from pydantic import Field
 
+from mcp_server.calls import run_tool
 from mcp_server.results import MAX_CONTENT_CHARS, failure, fits, smaller, success
 from mcp_server.schemas import listed_input
-from mcp_server.server import build_server, run_tool
+from mcp_server.server import build_server
 from runtime.home import Home
 from specs.base import Contract
 from specs.errors import ErrorCode, Problem
