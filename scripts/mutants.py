@@ -4,12 +4,13 @@
 
 A seeded sample of mutants of the parts that must be right, each tried in a copy of the tracked
 files: first a covered run says which tests execute which lines, and how long each takes; then each
-mutant is given to the tests that execute its line (a line that only an import executes: the tests
-of its folder), the quickest first, as many as take `BUDGET` together; it is killed if one of them
-fails or hangs. Tests that are left out could only have killed more. A place in the code is drawn
-before what is done to it, so that places with many possible mutations do not crowd out the others.
-Left out are annotations (`|`) and exchanges of identity and equality, which mostly change nothing.
-The mutations are cosmic-ray's. Exit code 1: fewer were killed than `--floor`.
+mutant is given to the tests that execute its line (a line that only an import executes: those that
+execute any of its file, and those of its folder), the quickest first, as many as take `BUDGET`
+together; it is killed if one of them fails or hangs. Tests that are left out could only have
+killed more. A place in the code is drawn before what is done to it, so that places with many
+possible mutations do not crowd out the others. Left out are annotations (`|`) and exchanges of
+identity and equality, which mostly change nothing. The mutations are cosmic-ray's. Exit code 1:
+fewer were killed than `--floor`.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -93,11 +94,10 @@ class Covered:
         """The tests for a mutant, the quickest first."""
         lines = self.lines.get(mutant.path, {})
         first, last = mutant.lines
-        names = {name for line in range(first, last + 1) for name in lines.get(line, [])}
-        found = {name.rpartition("|")[0] for name in names if name}
-        suite = suite_of(mutant.path)
-        assert suite is not None
-        known = found or {name for name in self.seconds if name.startswith(f"{suite}/")}
+        known = tests(lines.get(line, []) for line in range(first, last + 1))
+        if not known:
+            folder = f"{suite_of(mutant.path)}/"
+            known = tests(lines.values()) | {t for t in self.seconds if t.startswith(folder)}
         chosen: list[str] = []
         spent = 0.0
         for name in sorted(known, key=lambda name: (self.time([name]), name)):
@@ -132,8 +132,7 @@ def main() -> int:
     mutants = sample(given.count, given.seed)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies = [copy(Path(folder) / str(number)) for number in range(given.jobs)]
-        tests = covered(copies[0])
-        verdicts = list(tried(mutants, copies, tests))
+        verdicts = list(tried(mutants, copies, covered(copies[0])))
     killed = sum(verdict.killed for verdict in verdicts)
     for verdict in verdicts:
         if not verdict.killed:
@@ -214,7 +213,7 @@ def covered(folder: Path) -> Covered:
     return Covered(lines, {name: float(spent) for name, spent in seconds.items()})
 
 
-def tried(mutants: Sequence[Mutant], copies: Sequence[Path], tests: Covered) -> Iterator[Verdict]:
+def tried(mutants: Sequence[Mutant], copies: Sequence[Path], found: Covered) -> Iterator[Verdict]:
     """Each mutant's verdict, as many at a time as there are copies."""
     free: SimpleQueue[Path] = SimpleQueue()
     for folder in copies:
@@ -223,8 +222,8 @@ def tried(mutants: Sequence[Mutant], copies: Sequence[Path], tests: Covered) -> 
     def one(mutant: Mutant) -> Verdict:
         folder = free.get()
         try:
-            chosen = tests.choice(mutant)
-            limit = START + PATIENCE * tests.time(chosen)
+            chosen = found.choice(mutant)
+            limit = START + PATIENCE * found.time(chosen)
             return attempt(mutant, folder, chosen, limit=limit)
         finally:
             free.put(folder)
@@ -235,6 +234,11 @@ def tried(mutants: Sequence[Mutant], copies: Sequence[Path], tests: Covered) -> 
             place = f"{verdict.mutant.path}:{verdict.mutant.lines[0]}"
             print(f"{word} {place} {verdict.mutant.operator} ({verdict.tests} tests)", flush=True)
             yield verdict
+
+
+def tests(contexts: Iterable[Iterable[str]]) -> set[str]:
+    """The tests of some lines' contexts; one without a name is an import."""
+    return {name.rpartition("|")[0] for names in contexts for name in names if name}
 
 
 def suite_of(path: str) -> str | None:

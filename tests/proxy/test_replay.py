@@ -104,6 +104,14 @@ def test_of_a_shell_command_claude_code_shows_what_it_ran(
         assert compare([use(command=said)], [use(command=echoed)], TOOLS) is None
 
 
+def test_a_shell_call_without_a_text_for_its_command_is_only_itself() -> None:
+    odd = [ToolUse("toolu_1", "Bash", value) for value in ({}, {"command": 1}, {"command": "ls"})]
+    for said in odd:
+        for echoed in odd:
+            same = set[Note]() if said == echoed else None
+            assert compare([said], [echoed], TOOLS) == same
+
+
 def shell(command: str) -> ToolUse:
     return ToolUse("toolu_1", "Bash", {"command": command})
 

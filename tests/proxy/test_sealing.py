@@ -85,6 +85,9 @@ async def test_a_seal_of_another_run_or_of_nonsense_is_refused(short_dir: Path) 
         assert (await stack.seal(claims["trial"])).status_code == 200
         wrong = await stack.seal(claims["trial"], run=new_id(Prefix.RUN))
         assert wrong.status_code == 409
+        for other in ("run_" + "0" * 32, "run_" + "f" * 32):
+            wrong = await stack.seal(claims["trial"], run=other)
+            assert (wrong.status_code, wrong.json()["code"]) == (409, "state_conflict")
 
 
 async def test_fences_are_sealed_apart(short_dir: Path) -> None:

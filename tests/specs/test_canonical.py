@@ -122,3 +122,16 @@ def test_digests_name_their_algorithm() -> None:
     value = canonical.digest({"a": 1})
     assert value.startswith("sha256:")
     assert set(value[7:]) <= set(string.hexdigits.lower())
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+@pytest.mark.parametrize(("within", "end"), [("[", "]"), ('{"a":', "}")])
+def test_nesting_has_a_bound_that_lists_and_objects_share(
+    opening: str, closing: str, within: str, end: str
+) -> None:
+    half = canonical.MAX_DEPTH // 2
+    deepest = opening * half + within * half + "1" + end * half + closing * half
+    assert json.loads(deepest) == canonical.loads(deepest, what="value")
+    for deeper in (f"[{deepest}]", f'{{"a":{deepest}}}'):
+        with pytest.raises(InvalidInput, match="nested deeper"):
+            canonical.loads(deeper, what="value")

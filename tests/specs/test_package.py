@@ -51,8 +51,9 @@ def test_unpacking_restores_content_and_executable_bits(
     for name, (data, executable) in files.items():
         (source / name).write_bytes(data)
         (source / name).chmod(0o755 if executable else 0o644)
-    target = tmp_path_factory.mktemp("target") / "out"
+    target = tmp_path_factory.mktemp("target") / "not" / "there"
     data = package.pack(source)
+    package.unpack(data, target)
     package.unpack(data, target)
     assert {path.name for path in target.iterdir()} == set(files)
     assert package.pack(target) == data

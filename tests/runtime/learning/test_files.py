@@ -150,6 +150,11 @@ async def test_verify_finds_a_contribution_or_a_score_that_was_changed(running: 
         report = await verify_snapshot(changed, running.stack.operator, running.compute)
         found.append(set(failures(report)))
     assert found == [{"updates.validation"}, {"updates.contributions"}]
+    gone = tuple(c.model_copy(update={"deleted_at": c.created_at}) for c in snapshot.checkpoints)
+    changed = replace(snapshot, checkpoints=gone)
+    report = await verify_snapshot(changed, running.stack.operator, running.compute)
+    skipped = {check.id: check.skipped for check in report.checks}
+    assert skipped["updates.validation"] == "its weights are deleted"
 
 
 async def test_validation_is_scored_by_examples_processed_and_never_trained(running: Live) -> None:

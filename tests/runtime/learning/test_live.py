@@ -1,6 +1,7 @@
 """Whole runs through the real gateway, each found sound by `verify`."""
 
 import pytest
+from pydantic import JsonValue
 
 from runtime.learning.verify import verify_run
 from specs.records import UpdateState
@@ -83,6 +84,31 @@ async def test_a_supervised_run_learns_the_selected_trials_of_its_source(running
     assert [item.final for item in (await reads.checkpoints(run)).items] == [False] * 3 + [True]
     report = await verify_run(reads, running.compute, run)
     assert failures(report) == {}
+
+
+async def test_what_is_not_selected_of_a_source_hides_nothing_after_it(running: Live) -> None:
+    source = await running.start(PLAN)
+    await running.work(source)
+    reads = running.stack.operator
+    rewards = [
+        trial.assessment.reward
+        for trial in (await reads.trials(source, counted=True)).items
+        if trial.assessment is not None and trial.assessment.reward is not None
+    ]
+    higher = sum(reward > rewards[0] for reward in rewards)
+    lower = sum(reward < rewards[0] for reward in rewards)
+    chosen, size = (">", higher) if higher else ("<", lower)
+    plan: dict[str, JsonValue] = {
+        "source": {"run": source, "select": f"reward {chosen} {rewards[0]}"},
+        "epochs": 1,
+        "batch_size": len(rewards),
+        "lora": {"rank": 2},
+    }
+    run = await running.start(plan)
+    await running.work(run)
+    (update,) = (await reads.updates(run)).items
+    assert len({c.trial for c in update.contributions}) == size > 0
+    assert update.census["not_selected"] == len(rewards) - size
 
 
 async def test_training_goes_on_from_a_checkpoint_with_or_without_its_optimizer(

@@ -201,4 +201,5 @@ async def test_a_skipped_batch_keeps_what_was_measured_of_its_rewards(tmp_path: 
     assert update.state is UpdateState.SKIPPED
     assert update.metrics["reward_mean"] == 0.25
     assert update.metrics["groups_zero_variance"] == 2
+    assert update.reason == "no group of the batch has a learnable difference in reward"
     await bench.compute.aclose()

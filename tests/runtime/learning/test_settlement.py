@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from runtime.learning.eligibility import Reason, Verdict
 from runtime.learning.evidence import Evidence
 from runtime.learning.settlement import Judged, Settlement, judge, settle
 from specs.assessment import Assessment
@@ -180,3 +181,17 @@ def test_lengths_count_the_tokens_that_learn() -> None:
     found = settled([(turns, 1.0), (SHORT, 0.0)], rules)
     assert [row.divisor for row in found.rows] == [8 * 2, 8]
     assert found.census["calls_left_out_delegated"] == 1
+
+
+def test_evidence_that_is_damaged_is_the_reason_and_not_that_nothing_was_called() -> None:
+    recorded = record(SHORT)
+    problem = Verdict(Reason.EVIDENCE_MISMATCH, "seal")
+    damaged = judge(
+        trial_of(recorded, reward=1.0), Evidence((), problem), sampler=SAMPLER, plan=plan()
+    )
+    empty = judge(trial_of(recorded, reward=1.0), Evidence(), sampler=SAMPLER, plan=plan())
+    assert (damaged.verdict, empty.verdict.reason) == (problem, Reason.NO_INTERACTIONS)
+    unscored = judge(
+        trial_of(recorded, reward=None), Evidence((), problem), sampler=SAMPLER, plan=plan()
+    )
+    assert unscored.verdict.reason is Reason.NO_REWARD

@@ -16,10 +16,36 @@ from specs import evidence
 from specs.canonical import digest_bytes
 from specs.ids import Prefix, new_id
 from specs.interaction import Answer, Intent, Seal
-from specs.records import Trial, TrialOutcome
+from specs.records import Trial, TrialOutcome, UpdateState
 from tests.runtime.learning.live import PLAN, Live
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+
+INVARIANTS = {
+    "spec.plan": 14,
+    "spec.objects": 14,
+    "events.gap_free": 9,
+    "events.rows": 9,
+    "slots.counted": 16,
+    "assessments.reward": 4,
+    "evidence.objects": 11,
+    "evidence.intents": 2,
+    "evidence.chains": 3,
+    "evidence.samplers": 7,
+    "evidence.logprobs": 1,
+    "batches.sampler": 7,
+    "batches.tasks": 14,
+    "batches.eligibility": 5,
+    "batches.advantages": 5,
+    "updates.order": 8,
+    "updates.submissions": 5,
+    "updates.contributions": 6,
+    "updates.chain": 8,
+    "checkpoints.rows": 8,
+    "checkpoints.objects": 11,
+    "checkpoints.load": None,
+}
+"""The promise of the design that each check of a training run derives again."""
 
 type Tamper = Callable[["Forgery"], None]
 
@@ -369,3 +395,23 @@ async def test_a_chain_of_calls_costs_one_pass(running: Live) -> None:
     assert report.ok
     assert report.logprobs_recomputed == 3 * len(snapshot.trials)
     assert counted.passes == 2 * len(snapshot.trials) + probes
+
+
+async def test_a_batch_that_was_begun_again_leaves_an_update_that_ended_early(
+    running: Live,
+) -> None:
+    """Only an acknowledged update must have been through all states; each check says which
+    invariant of the design it derives."""
+    run = await running.start(PLAN)
+    await running.work(run)
+    reads: RunReads = running.stack.operator
+    sound = await take_snapshot(reads, run)
+    void = sound.updates[0].model_copy(
+        update={"id": new_id(Prefix.UPDATE), "state": UpdateState.VOID, "contributions": ()}
+    )
+    report = await verify_snapshot(
+        replace(sound, updates=(void, *sound.updates)), reads, running.compute
+    )
+    checks = {check.id: check for check in report.checks}
+    assert checks["updates.order"].violated == 0
+    assert {name: check.invariant for name, check in checks.items()} == INVARIANTS
