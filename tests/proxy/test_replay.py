@@ -104,6 +104,11 @@ def test_of_a_shell_command_claude_code_shows_what_it_ran(
         assert compare([use(command=said)], [use(command=echoed)], TOOLS) is None
 
 
+def test_a_text_that_spells_no_value_is_another_than_every_value() -> None:
+    for text in ("", "one", "[" * 200_000):
+        assert compare([use(line=text)], [use(line=1)], TOOLS) is None
+
+
 def test_a_shell_call_without_a_text_for_its_command_is_only_itself() -> None:
     odd = [ToolUse("toolu_1", "Bash", value) for value in ({}, {"command": 1}, {"command": "ls"})]
     for said in odd:
