@@ -66,7 +66,7 @@ class JournalHeader(Contract):
     schema_: Literal["practicum.journal/v1"] = Field(default="practicum.journal/v1", alias="schema")
     at: str
     author: Author
-    title: str = Field(min_length=1, max_length=200)
+    title: str = Field(min_length=1, max_length=200, pattern=r"^[^\r\n]+$")
     digest: Digest
 
 

@@ -221,7 +221,7 @@ def test_a_journal_is_made_once_and_used_only_when_there(tmp_path: Path) -> None
     Journal.create(tmp_path / "j", title="t", author="a")
     with pytest.raises(Conflict):
         Journal.create(tmp_path / "j", title="t", author="a")
-    for bad in ("", "x" * 201, "a\x00"):
+    for bad in ("", "x" * 201, "a\x00", "a\nb"):
         with pytest.raises(InvalidInput):
             Journal.create(tmp_path / "k", title=bad, author="a")
     (tmp_path / "file").write_text("")

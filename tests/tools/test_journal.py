@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from runtime.home import Home
@@ -128,6 +129,32 @@ async def test_a_file_and_a_skill_are_linked_in_the_revision_of_that_moment(
     assert later.links[0].digest not in (None, folder.digest)
     both = await journal(context, "search", JournalPage, journal="j", link="skill:skill")
     assert both.items == [later, entry]
+
+
+async def test_calls_at_once_each_add_one_entry_and_the_page_follows(context: Context) -> None:
+    await journal(context, "new", JournalInfo, journal="j")
+    numbers: list[int] = []
+
+    async def add(text: str) -> None:
+        entry = await journal(context, "append", JournalEntry, journal="j", text=text)
+        numbers.append(entry.seq)
+
+    async with anyio.create_task_group() as calls:
+        for number in range(50):
+            calls.start_soon(add, f"call {number}")
+    assert sorted(numbers) == [*range(1, 51)]
+    shown = await journal(context, "show", JournalPage, journal="j", verify=True, limit=50)
+    assert shown.ok
+    assert {entry.text for entry in shown.items} == {f"call {number}" for number in range(50)}
+    page = (context.home.journals / "j" / "journal.md").read_text()
+    assert all(f"> call {number}\n" in page for number in range(50))
+
+
+async def test_a_page_that_cannot_be_written_keeps_nobody_from_the_record(context: Context) -> None:
+    await journal(context, "new", JournalInfo, journal="j")
+    (context.home.journals / "j" / ".journal.md.part").mkdir()
+    entry = await journal(context, "append", JournalEntry, journal="j", text="seen")
+    assert (await journal(context, "show", JournalPage, journal="j")).items == [entry]
 
 
 async def test_text_and_data_may_come_from_files(context: Context, tmp_path: Path) -> None:
