@@ -12,9 +12,18 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
-from specs import comparison, grant, journal, operator_api, records, worker_api
+from specs import (
+    comparison,
+    construction_records,
+    grant,
+    journal,
+    operator_api,
+    records,
+    worker_api,
+)
 from specs.assessment import Assessment
 from specs.base import Contract
+from specs.construction import ConstructionPlan
 from specs.dataset import Dataset
 from specs.errors import Problem
 from specs.events import Event, EventPage
@@ -31,6 +40,7 @@ FOLDER = Path(__file__).parent / "schemas"
 DOCUMENTS: dict[str, Any] = {
     "admission": Admission,
     "assessment": Assessment,
+    "construction-plan": ConstructionPlan,
     "dataset": Dataset,
     "event": Event,
     "event-page": EventPage,
@@ -50,6 +60,7 @@ DOCUMENTS: dict[str, Any] = {
 }
 MODULES = {
     "comparison": comparison,
+    "construction-records": construction_records,
     "journal": journal,
     "grant": grant,
     "operator-api": operator_api,

@@ -50,6 +50,7 @@ class Prefix(StrEnum):
     COMPARISON = "cmp"
     JOURNAL_ENTRY = "jrn"
     GRANT = "gra"
+    CONSTRUCTION = "con"
 
 
 def new_id(prefix: Prefix) -> str:

@@ -43,6 +43,17 @@ class Submission(Contract):
     actor: dict[str, JsonValue] | VersionedName
     plan: dict[str, JsonValue]
     judge: dict[str, JsonValue] | str | None = None
+    construction: Id | None = None
+    """The construction whose allowance or budget the run spends; it is checked at admission."""
+
+
+class RunConstruction(Contract):
+    """Under which version of a construction plan a run was admitted, and as what."""
+
+    id: Id
+    version: int
+    use: Literal["probe", "work"]
+    """`probe` before the approval of that version, within its small allowance."""
 
 
 class SamplerRef(Contract):
@@ -100,6 +111,7 @@ class Admission(Contract):
     actor: Digest
     plan: dict[str, JsonValue]
     """The plan with its kind and every default filled in."""
+    construction: RunConstruction | None = None
 
 
 class Run(Contract):
@@ -121,6 +133,7 @@ class Run(Contract):
     last_event: int
     started_by: StartedBy | None = None
     """The grant that started it; None: an operator."""
+    construction: RunConstruction | None = None
     spec: RunSpec
 
 

@@ -22,6 +22,7 @@ from tools.documents import Read, profile_document, read_document, reference
 from tools.fields import Cli, Document, Input
 from tools.tables import pairs, short, size
 from tools.training_files import CorpusView, state_files
+from tools.views import construction_text
 
 
 class Start(Input):
@@ -44,6 +45,9 @@ class Start(Input):
     dry_run: Annotated[bool, Field(description="Show what would be admitted; start nothing")] = (
         False
     )
+    construction: Annotated[
+        str | None, Field(description="Whole id of the construction that the run is part of")
+    ] = None
     idempotency_key: Annotated[
         str | None, Field(description="Repeating a start with the same key gives the same run")
     ] = None
@@ -75,6 +79,7 @@ def start_text(result: StartResult) -> str:
             "optimizer initialization": admission.optimizer_initialization,
             "sampler": f"{admission.sampler.id} on {admission.sampler.base_model}",
             "actor": short(admission.actor),
+            "construction": construction_text(admission.construction),
         }
     )
     resources = pairs({f"resources.{key}": value for key, value in admission.resources.items()})
@@ -150,6 +155,8 @@ def submission_of(request: Start, noun: Literal["run", "train"]) -> Submission:
         "plan": plan,
         "judge": None if request.judge is None else _judge(request.judge),
     }
+    if request.construction is not None:
+        body["construction"] = request.construction
     return canonical.validate(Submission, cast(Any, body), what="submission")
 
 

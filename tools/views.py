@@ -8,7 +8,7 @@ from specs.base import Contract
 from specs.errors import Problem
 from specs.grant import StartedBy
 from specs.records import Update
-from specs.run import Run, SamplerRef
+from specs.run import Run, RunConstruction, SamplerRef
 from tools.tables import pairs, short, table
 
 
@@ -39,6 +39,7 @@ class RunView(Contract):
     last_event: int
     started_by: StartedBy | None = None
     """The trial that started it with its grant; None: an operator."""
+    construction: RunConstruction | None = None
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -65,6 +66,7 @@ class RunView(Contract):
             claims=run.claims,
             last_event=run.last_event,
             started_by=run.started_by,
+            construction=run.construction,
         )
 
 
@@ -151,12 +153,18 @@ def run_text(run: RunView) -> str:
             "claims": run.claims,
             "started by": run.started_by and f"{run.started_by.trial} of {run.started_by.run}",
             "last event": run.last_event,
+            "construction": construction_text(run.construction),
         }
     )
     if run.reason is None:
         return text
     step = f"\nnext: {run.reason.next}" if run.reason.next else ""
     return f"{text}\nreason: {run.reason.detail} ({run.reason.code}){step}"
+
+
+def construction_text(under: RunConstruction | None) -> str | None:
+    """What a run is a part of."""
+    return None if under is None else f"{under.id} version {under.version}, as {under.use}"
 
 
 def rows_text(rows: RunRows) -> str:

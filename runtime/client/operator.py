@@ -6,6 +6,14 @@ from runtime.client.reads import Verified
 from runtime.client.roles import ModelAnnouncer
 from runtime.home import Role
 from specs.comparison import ComparisonRecord, ComparisonSubmission
+from specs.construction_records import (
+    Approval,
+    Construction,
+    ConstructionRevision,
+    ConstructionSubmission,
+    Record,
+    RecordRequest,
+)
 from specs.dataset import Dataset
 from specs.operator_api import (
     Extend,
@@ -61,6 +69,42 @@ class OperatorClient(ModelAnnouncer):
         return await self.transport.call(
             "POST", "/v1/comparisons", ComparisonRecord, body=submission, idempotent=True
         )
+
+    async def create_construction(self, submission: ConstructionSubmission) -> Construction:
+        """Keep a draft of a construction plan; the same again is the one there is."""
+        return await self.transport.call(
+            "POST", "/v1/constructions", Construction, body=submission, idempotent=True
+        )
+
+    async def revise_construction(
+        self, construction: str, revision: ConstructionRevision
+    ) -> Construction:
+        """The next version of a plan, in draft; repeating it makes no other version.
+
+        Raises:
+            Conflict: the version that it replaces is not the present one.
+        """
+        path = f"/v1/constructions/{construction}/revise"
+        return await self.transport.call("POST", path, Construction, body=revision, idempotent=True)
+
+    async def record_construction(self, construction: str, record: Record) -> Construction:
+        """Take one step of a construction; repeating the last one is harmless.
+
+        Raises:
+            Conflict: its state, or its budget, excludes the step.
+        """
+        path = f"/v1/constructions/{construction}/records"
+        request = RecordRequest(record=record)
+        return await self.transport.call("POST", path, Construction, body=request, idempotent=True)
+
+    async def approve_construction(self, construction: str, approval: Approval) -> Construction:
+        """Approve a plan, its probes and their review, by digest.
+
+        Raises:
+            Forbidden: `approval_refused`.
+        """
+        path = f"/v1/constructions/{construction}/approve"
+        return await self.transport.call("POST", path, Construction, body=approval, idempotent=True)
 
     async def start(self, submission: Submission, *, idempotency_key: str | None = None) -> Started:
         """Admit a run. With a key the request may be repeated and gives one run.

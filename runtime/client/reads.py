@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from runtime.client.objects import ObjectClient, checked
 from specs import canonical
 from specs.comparison import ComparisonPage
+from specs.construction_records import Construction, ConstructionPage
 from specs.dataset import Dataset
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.events import Event, EventPage
@@ -198,6 +199,16 @@ class ReadClient(ObjectClient):
     ) -> ComparisonPage:
         """Recorded comparisons, newest first; `dataset` is a digest."""
         return await self._page("/v1/comparisons", ComparisonPage, limit, cursor, dataset=dataset)
+
+    async def constructions(
+        self, *, limit: int | None = None, cursor: str | None = None
+    ) -> ConstructionPage:
+        """Construction plans, newest first."""
+        return await self._page("/v1/constructions", ConstructionPage, limit, cursor)
+
+    async def construction(self, construction: str) -> Construction:
+        """One construction plan with all that was recorded of it."""
+        return await self.transport.call("GET", f"/v1/constructions/{construction}", Construction)
 
     async def logs(
         self,

@@ -17,6 +17,7 @@ from runtime.exclusive import acquire, listen
 from runtime.gateway.app import create_app
 from runtime.gateway.context import Wakeups
 from runtime.home import Home
+from specs.construction_records import ApprovalRules
 
 DRAIN_SEC = 10
 BACKLOG = 128
@@ -38,7 +39,15 @@ def main() -> None:
     """Parse the command line and serve until a signal."""
     parser = argparse.ArgumentParser(prog="runtime.gateway", description="The control plane.")
     parser.add_argument("--home", type=Path, default=None, help="home folder of the stack")
-    home = Home.at(parser.parse_args().home)
+    parser.add_argument(
+        "--approval",
+        type=ApprovalRules.model_validate_json,
+        default=ApprovalRules(),
+        metavar="JSON",
+        help="what it approves by itself",
+    )
+    arguments = parser.parse_args()
+    home = Home.at(arguments.home)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
     signal.signal(signal.SIGTERM, _exit)  # uvicorn raises it again once it has drained
@@ -47,13 +56,13 @@ def main() -> None:
     if lock is None:
         sys.exit(f"another gateway serves {home.root}")
     with lock:
-        _serve(home)
+        _serve(home, arguments.approval)
 
 
-def _serve(home: Home) -> None:
+def _serve(home: Home, rules: ApprovalRules) -> None:
     wakeups = Wakeups()
     config = uvicorn.Config(
-        create_app(home, wakeups),
+        create_app(home, wakeups, rules),
         lifespan="on",
         access_log=False,
         log_config=None,

@@ -13,12 +13,14 @@ from pydantic import JsonValue
 from sqlalchemy import Connection
 
 from runtime.gateway import events, grants, references, resolution
-from runtime.gateway.context import Granted
+from runtime.gateway.constructions import spending
+from runtime.gateway.context import Caller, Granted
 from runtime.gateway.initial import fit_to_checkpoint
 from runtime.gateway.launch import check_launch
 from runtime.gateway.refusals import invalid
 from runtime.gateway.resolution import Actor, AnyPlan, Policy, Tasks
 from runtime.gateway.version import installed
+from runtime.home import Role
 from runtime.storage import clock
 from runtime.storage.clock import timestamp
 from runtime.storage.tables import idempotency_keys, runs, samplers
@@ -36,7 +38,7 @@ from specs.plans import (
     gateway_access,
     parse_plan,
 )
-from specs.run import Admission, RunSpec, RunState, SamplerRef, Submission
+from specs.run import Admission, RunConstruction, RunSpec, RunState, SamplerRef, Submission
 from specs.sources import RunSource
 
 DEFAULT_CONCURRENCY = 8
@@ -53,6 +55,8 @@ class Prepared:
     overrides: list[str]
     reference: Policy | None = None
     """What the plan's KL penalty compares with."""
+    construction: str | None = None
+    """What the run is a part of; checked in the transaction that admits it."""
 
 
 def prepare(connection: Connection, org: str, submission: Submission) -> Prepared:
@@ -78,7 +82,8 @@ def prepare(connection: Connection, org: str, submission: Submission) -> Prepare
     if isinstance(plan, TrainingPlan):
         reference = resolution.reference(connection, org, plan, policy)
         plan = _with_checks(plan, policy)
-    return Prepared(_filled_in(plan), tasks, actor, policy, overrides, reference)
+    construction = submission.construction
+    return Prepared(_filled_in(plan), tasks, actor, policy, overrides, reference, construction)
 
 
 def dry_run(
@@ -87,7 +92,7 @@ def dry_run(
     """What the submission would be admitted with; stores nothing."""
     prepared = prepare(connection, org, submission)
     sampler = sampler_of(connection, org, prepared.policy)
-    admission = _admission(prepared, sampler)
+    admission = _admitted(connection, org, prepared, sampler, granted)
     if granted is not None:
         grants.permit(connection, granted, _spec(prepared, sampler, None), admission)
     return admission
@@ -137,7 +142,7 @@ def admit(
         if known is not None:
             return known
     sampler = sampler_of(connection, org, prepared.policy, store=True)
-    admission = _admission(prepared, sampler)
+    admission = _admitted(connection, org, prepared, sampler, granted)
     reference = prepared.reference
     compared = reference and sampler_of(connection, org, reference, store=True)
     spec = _spec(prepared, sampler, compared)
@@ -203,8 +208,30 @@ def _insert_run(
             fence=0,
             started_by=None if starter is None else starter.model_dump_json(),
             delegates=gateway_access(spec.plan) is not None,
+            **_under(admission.construction),
         )
     )
+
+
+def _admitted(
+    connection: Connection,
+    org: str,
+    prepared: Prepared,
+    sampler: SamplerRef,
+    granted: Granted | None,
+) -> Admission:
+    """What the run is admitted with, within the construction that it names."""
+    admission = _admission(prepared, sampler)
+    if prepared.construction is None:
+        return admission
+    caller = Caller(None if granted else Role.OPERATOR, org, granted)
+    under = spending.admit(connection, caller, prepared.construction, prepared.plan, admission)
+    return admission.model_copy(update={"construction": under})
+
+
+def _under(construction: RunConstruction | None) -> dict[str, JsonValue]:
+    given = {} if construction is None else construction.model_dump(mode="json")
+    return {f"construction_{name}": value for name, value in given.items()}
 
 
 def _spec(prepared: Prepared, sampler: SamplerRef, reference: SamplerRef | None) -> RunSpec:

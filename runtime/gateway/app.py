@@ -16,16 +16,20 @@ from runtime.home import Home, Role
 from runtime.storage import schema
 from runtime.storage.database import SqliteDatabase
 from runtime.storage.objects import FileObjectStore
+from specs.construction_records import ApprovalRules
 
 log = logging.getLogger(__name__)
 
 
-def create_app(home: Home, wakeups: Wakeups | None = None) -> FastAPI:
+def create_app(
+    home: Home, wakeups: Wakeups | None = None, rules: ApprovalRules | None = None
+) -> FastAPI:
     """The gateway of a home, which is created if need be.
 
     At start the database is migrated and what a crash left behind is swept; `database_newer`
     ends the start. At the end whoever waits is woken and begun transactions are committed.
-    `wakeups` lets the caller end streams before the server drains.
+    `wakeups` lets the caller end streams before the server drains; `rules` say what the gateway
+    approves by itself.
     """
     hints = wakeups or Wakeups()
 
@@ -40,6 +44,7 @@ def create_app(home: Home, wakeups: Wakeups | None = None) -> FastAPI:
                 signer=TokenSigner.load(home.signing_key),
                 keys={role: home.key(role) for role in Role},
                 ui=pages,
+                rules=rules or ApprovalRules(),
                 wakeups=hints,
             )
             app.state.gateway = gateway

@@ -15,6 +15,7 @@ from runtime.home import Role
 from runtime.storage.database import Database, Transaction
 from runtime.storage.objects import ObjectStore
 from runtime.storage.tables import LOCAL_ORG
+from specs.construction_records import ApprovalRules
 from specs.grant import GatewayAccess, Phase
 
 
@@ -68,6 +69,7 @@ class Gateway:
     signer: TokenSigner
     keys: dict[Role, str]
     ui: Ui
+    rules: ApprovalRules = field(default_factory=ApprovalRules)
     wakeups: Wakeups = field(default_factory=Wakeups)
 
     async def change[T](self, run: str, transaction: Transaction[T]) -> T:

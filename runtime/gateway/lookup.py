@@ -21,6 +21,7 @@ _KINDS = {
     Prefix.GROUP: "group",
     Prefix.SESSION: "session",
     Prefix.COMPARISON: "comparison",
+    Prefix.CONSTRUCTION: "construction",
 }
 
 type AnyRow = Row[*tuple[Any, ...]]

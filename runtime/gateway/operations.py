@@ -6,8 +6,11 @@ from pydantic import JsonValue
 from sqlalchemy import Connection
 
 from runtime.gateway import claims, events, lookup, usage, views
+from runtime.gateway.constructions import spending
+from runtime.gateway.context import Caller
 from runtime.gateway.refusals import conflict, invalid
 from runtime.gateway.writes.updates import enter_state
+from runtime.home import Role
 from runtime.storage.tables import runs, trials, updates
 from specs.errors import Conflict, ErrorCode, ErrorObject, Problem
 from specs.events import EventType
@@ -50,7 +53,7 @@ def extend(connection: Connection, org: str, run: str, more: Extend) -> Run:
     (invariant 14): what is added is kept beside it, and told by an event.
 
     Raises:
-        Conflict: the run is not stopped by a budget.
+        Conflict: the run is not stopped by a budget; `construction_over_budget`.
         InvalidInput: a budget that the plan does not set, or a value that is not larger.
     """
     row = lookup.by_id(connection, runs, org, run, Prefix.RUN)
@@ -81,14 +84,12 @@ def extend(connection: Connection, org: str, run: str, more: Extend) -> Run:
             "/run",
             next="Give the larger value of the budget that was spent.",
         )
+    raised = now.model_copy(update=changed)
+    spending.extend(connection, Caller(Role.OPERATOR, org), row, raised)
     connection.execute(
         sa.update(runs)
         .where(runs.c.id == run)
-        .values(
-            state=RunState.QUEUED,
-            reason=None,
-            extended=now.model_copy(update=changed).model_dump_json(),
-        )
+        .values(state=RunState.QUEUED, reason=None, extended=raised.model_dump_json())
     )
     drafts: list[events.Draft] = [(EventType.RUN_EXTENDED, told), (EventType.RUN_UNBLOCKED, {})]
     events.append(connection, org, run, drafts)

@@ -22,7 +22,7 @@ from specs.records import (
     UpdatePrepared,
     UpdateState,
 )
-from specs.run import Run, RunSpec, RunState, SamplerRef
+from specs.run import Run, RunConstruction, RunSpec, RunState, SamplerRef
 
 
 @lru_cache(maxsize=64)
@@ -49,7 +49,17 @@ def run(row: AnyRow) -> Run:
         started_by=None
         if row.started_by is None
         else StartedBy.model_validate_json(row.started_by),
+        construction=construction(row),
         spec=pinned(row.spec),
+    )
+
+
+def construction(row: AnyRow) -> RunConstruction | None:
+    """The construction that a run was admitted under."""
+    if row.construction_id is None:
+        return None
+    return RunConstruction(
+        id=row.construction_id, version=row.construction_version, use=row.construction_use
     )
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from runtime.storage.database import sqlite_engine
 from specs.errors import Conflict, ErrorCode, ErrorObject
 
-HEAD = "0006"
+HEAD = "0007"
 """The newest revision; a test keeps it equal to the newest file of `migrations/versions`."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"

@@ -129,8 +129,12 @@ runs = sa.Table(
     _text("extended", nullable=True),
     _text("started_by", nullable=True),
     sa.Column("delegates", sa.Boolean, nullable=False, server_default=sa.false()),
+    _id("construction_id", primary=False, nullable=True),
+    _integer("construction_version", nullable=True),
+    sa.Column("construction_use", sa.String(16), nullable=True),
     comment="`spec` holds the canonical bytes of the pinned RunSpec.",
 )
+sa.Index("ix_runs_construction_id", runs.c.construction_id)
 _claimable = runs.c.state.in_(("queued", "running", "cancelling"))
 sa.Index(
     "ix_runs_claimable",
@@ -403,6 +407,39 @@ comparisons = sa.Table(
     comment="Looks at a dataset: each recorded comparison of two evaluations.",
 )
 sa.Index("ix_comparisons_org_id_dataset_digest", comparisons.c.org_id, comparisons.c.dataset_digest)
+
+constructions = sa.Table(
+    "constructions",
+    metadata,
+    _id(),
+    _org(),
+    sa.Column("name", sa.String(129), nullable=False),
+    _integer("version"),
+    sa.Column("state", sa.String(16), nullable=False),
+    _text("plan"),
+    _digest("plan_digest"),
+    _at("created_at"),
+    _at("updated_at"),
+    comment="Construction plans: the present version, and its state.",
+)
+
+construction_steps = sa.Table(
+    "construction_steps",
+    metadata,
+    _org(),
+    _ref("construction_id", "constructions.id"),
+    _integer("seq"),
+    _integer("version"),
+    _at("at"),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("by", sa.String(220), nullable=False),
+    _digest("digest"),
+    _text("document"),
+    _text("found"),
+    sa.PrimaryKeyConstraint("construction_id", "seq"),
+    comment="Append-only: what moved a construction, as it was sent, and what was found then.",
+)
 
 objects = sa.Table(
     "objects",

@@ -20,6 +20,9 @@
     model = "judge-large-1"
     key_env = "JUDGE_KEY" # where `practicum up` is run; the proxy alone is given it
     context_tokens = 200000
+    [approval]            # what the gateway approves by itself, and lets anybody probe
+    policy = "small"
+    max_trial_slots = 256
     [tinker]              # the training service; compute alone is given its key
     key_env = "TINKER_API_KEY"
     [[tinker.models]]     # named `tinker/qwen3-8b`
@@ -41,6 +44,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from runtime.home import Home
 from specs import canonical
 from specs.base import Contract
+from specs.construction_records import ApprovalRules
 from specs.errors import ErrorObject, InvalidInput
 from specs.tinker import TinkerSettings
 from specs.upstream import Upstream
@@ -93,6 +97,7 @@ class Settings(Contract):
     proxy: ProxySettings = ProxySettings()
     upstreams: tuple[Upstream, ...] = ()
     tinker: TinkerSettings = TinkerSettings()
+    approval: ApprovalRules = ApprovalRules()
 
     @model_validator(mode="after")
     def _one_of_each_name(self) -> Self:
@@ -104,6 +109,8 @@ class Settings(Contract):
     def arguments(self, part: str) -> list[str]:
         """Command line of a part for what is set."""
         chosen: list[str] = []
+        if part == "gateway" and self.approval != ApprovalRules():
+            chosen += ["--approval", self.approval.model_dump_json()]
         if part == "worker":
             if self.worker.lease_sec is not None:
                 chosen += ["--lease", str(self.worker.lease_sec)]

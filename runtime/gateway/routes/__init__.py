@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from runtime.gateway.routes import (
     comparisons,
+    constructions,
     events,
     health,
     lineage,
@@ -29,6 +30,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     records.router,
     lineage.router,
     comparisons.router,
+    constructions.router,
     objects.router,
     sessions.router,
     ui.router,

@@ -29,6 +29,7 @@ from runtime.supervisor.state import (
     write_state,
 )
 from specs import canonical
+from specs.construction_records import ApprovalRules
 from specs.errors import InvalidInput
 from specs.upstream import Upstream
 
@@ -162,6 +163,18 @@ def test_upstreams_are_told_to_compute_and_proxy_without_their_keys(home: Home) 
     assert canonical.read(Upstream, text, what="upstream") == JUDGE
 
 
+def test_rules_of_approval_are_told_to_the_gateway_alone(home: Home) -> None:
+    gateway = next(part for part in PARTS if part.name == "gateway")
+    assert "--approval" not in gateway.command(home, read_settings(home, {}))
+    home.config.write_text('[approval]\npolicy = "mine"\nmax_trial_slots = 9\n')
+    settings = read_settings(home, {})
+    told = [part.name for part in PARTS if "--approval" in part.command(home, settings)]
+    assert told == ["gateway"]
+    text = gateway.command(home, settings)[-1]
+    rules = canonical.read(ApprovalRules, text, what="rules")
+    assert rules == ApprovalRules(policy="mine", max_trial_slots=9)
+
+
 def test_settings_come_from_the_environment_before_the_file(home: Home) -> None:
     worker = next(part for part in PARTS if part.name == "worker")
     compute = next(part for part in PARTS if part.name == "compute")
@@ -182,6 +195,7 @@ def test_settings_come_from_the_environment_before_the_file(home: Home) -> None:
 @pytest.mark.parametrize(
     ("text", "variables", "says"),
     [
+        ("[approval]\nmax_rows = -1\n", {}, "/approval/max_rows"),
         ("[worker]\nleese = 5\n", {}, "unknown key 'leese'"),
         ("[worker\n", {}, "not valid TOML"),
         ('[[upstreams]]\nname = "a"\n', {}, "/upstreams/0/kind"),
