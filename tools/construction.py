@@ -166,7 +166,7 @@ async def record(context: Context, request: RecordStep) -> ConstructionView:
         return ConstructionView.of(await gateway.record_construction(request.construction, given))
 
 
-@operation("construction", "approve", Traits(), text=brief_text)
+@operation("construction", "approve", Traits(decides=True), text=brief_text)
 async def approve(context: Context, request: Approve) -> ConstructionView:
     """Approve a reviewed plan with its probes and review. A policy is checked by its rules."""
     body: dict[str, JsonValue] = {

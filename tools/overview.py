@@ -8,40 +8,46 @@ from pathlib import Path
 from typing import Final
 
 from journals import Journal
-from runtime.client import OperatorClient
+from runtime.client import OperatorClient, Remote
 from runtime.home import Home
 from specs.errors import PracticumError
 from specs.journal import JournalEntry
 from specs.run import Run, RunState
+from tools.context import Context
 
 RUNS: Final = 2
 ENTRIES: Final = 3
-CHARACTERS: Final = 120
+CHARACTERS: Final = 100
 """Of a name, a reason or an entry."""
 LOOKED_THROUGH: Final = 50
 """Newest runs among which the open ones are sought."""
 
 
-async def overview(home: Home, folder: Path) -> str:
+async def overview(context: Context, folder: Path) -> str:
     """Open runs, and the newest journal of the home or of a folder; on cancel nothing is told."""
-    return "\n".join([*await _runs(home), *_journal(home, folder)])
+    return "\n".join([*await _runs(context), *_journal(context.home, folder)])
 
 
-async def _runs(home: Home) -> list[str]:
-    if not home.gateway_socket.exists():
-        return [
-            f"Practicum: no stack runs in {home.root}; the first call that needs one starts it."
-        ]
+async def _runs(context: Context) -> list[str]:
+    home = context.home
     try:
-        async with OperatorClient.at(home, patience=0) as gateway:
+        if context.remote is None and not home.gateway_socket.exists():
+            return [f"Practicum: no stack runs in {home.root}; the first call starts it."]
+        async with _client(home, context.remote) as gateway:
             page = await gateway.runs(limit=LOOKED_THROUGH)
     except PracticumError as error:
-        return [f"Practicum: the stack of {home.root} does not answer: {_cut(str(error))}"]
+        return [f"Practicum: the gateway does not answer: {_cut(str(error))}"]
     opened = [run for run in page.items if not run.state.terminal]
     if not opened:
         return ["Practicum: no open runs."]
     more = "" if len(opened) <= RUNS else f", the newest {RUNS}"
     return [f"Practicum: {len(opened)} open runs{more}:", *map(_run, opened[:RUNS])]
+
+
+def _client(home: Home, remote: Remote | None) -> OperatorClient:
+    if remote is None:
+        return OperatorClient.at(home, patience=0)
+    return OperatorClient.connect(remote.place, remote.token, patience=0)
 
 
 def _run(run: Run) -> str:

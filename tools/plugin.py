@@ -6,6 +6,7 @@ not need is imported where it is used.
 """
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Annotated, Literal
 import anyio
 from pydantic import Field, ValidationError
 
-from runtime.home import Home
 from specs import canonical, claude_code
 from specs.base import Contract
 from specs.errors import ErrorCode, ErrorObject, Internal, Unavailable
@@ -24,10 +24,12 @@ from tools.hooks import HookInput, guard, unwritten
 from tools.registry import Traits, operation
 
 NAME = "practicum"
+DATA, SESSION = "CLAUDE_PLUGIN_DATA", "CLAUDE_CODE_SESSION_ID"
+"""What Claude Code tells its hooks in their environment: the plugin's folder, and the session."""
 SESSION_START_SEC = 4.0
-"""A hook has 10 s; a session should not wait for that."""
+"""The hook has 30 s; a session should not wait for that."""
 
-Event = Literal["session-start", "guard", "stop", "session-end"]
+Event = Literal["session-start", "guard", "stop"]
 
 
 class Where(Input):
@@ -66,8 +68,6 @@ class HookAnswer(Contract):
     """What Claude Code is to read."""
 
     text: str = ""
-    ok: bool = True
-    """False: not for Claude Code but for its user, who reads it on stderr."""
 
 
 def _folder_text(folder: PluginFolder) -> str:
@@ -75,7 +75,7 @@ def _folder_text(folder: PluginFolder) -> str:
 
 
 def _answer_text(answer: HookAnswer) -> str:
-    return answer.text if answer.ok else ""
+    return answer.text
 
 
 def _installed_text(done: PluginInstalled) -> str:
@@ -127,21 +127,16 @@ async def hook(context: Context, request: Hook) -> HookAnswer:
     """Answer a hook of the plugin: reads what Claude Code says on stdin.
 
     `session-start` tells open runs and the journal's last entries, `guard` asks before what spends,
-    ends or decides, `stop` and `session-end` remind of a journal that was not written.
+    ends or decides, `stop` reminds of a journal that was not written.
     """
     given = _hook_input(await anyio.to_thread.run_sync(sys.stdin.buffer.read))
     match request.event:
         case "session-start":
-            return HookAnswer(text=await _session_start(context.home, Path(given.cwd or ".")))
+            return HookAnswer(text=await _session_start(context, Path(given.cwd or ".")))
         case "guard":
             return HookAnswer(text=_asking(guard(given)))
         case "stop":
             return HookAnswer(text=_blocking(given))
-        case "session-end":
-            missing = _reminder(given)
-            if missing is not None:
-                await context.progress(missing)
-            return HookAnswer(ok=missing is None)
 
 
 def marketplace() -> Path:
@@ -157,12 +152,12 @@ def marketplace() -> Path:
     raise Internal("This installation has no plugin.", next="Install practicum from a wheel.")
 
 
-async def _session_start(home: Home, folder: Path) -> str:
+async def _session_start(context: Context, folder: Path) -> str:
     from tools.overview import overview
 
     told = ""
     with anyio.move_on_after(SESSION_START_SEC):
-        told = await overview(home, folder)
+        told = await overview(context, folder)
     return told or "Practicum: the stack did not answer in time; stack_status says more."
 
 
@@ -178,9 +173,27 @@ def _asking(reason: str | None) -> str:
 
 
 def _blocking(given: HookInput) -> str:
-    """Stopping is held up once; Claude Code says when it goes on because of that."""
-    missing = None if given.stop_hook_active else _reminder(given)
-    return "" if missing is None else json.dumps({"decision": "block", "reason": missing})
+    """Stopping is held up once; Claude Code says when it goes on because of that.
+
+    What is missing even then is left for the end of the session, which tells its user.
+    """
+    missing = _reminder(given)
+    _leave(missing)
+    if missing is None or given.stop_hook_active:
+        return ""
+    return json.dumps({"decision": "block", "reason": missing})
+
+
+def _leave(missing: str | None) -> None:
+    folder, session = (os.environ.get(name) for name in (DATA, SESSION))
+    if not folder or not session:
+        return
+    left = Path(folder) / f"unwritten-{session}"
+    if missing is None:
+        left.unlink(missing_ok=True)
+    else:
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_text(f"{missing}\n", encoding="utf-8")
 
 
 def _reminder(given: HookInput) -> str | None:

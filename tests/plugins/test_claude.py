@@ -60,7 +60,7 @@ def test_every_hook_has_a_time_limit_and_is_one_that_the_command_answers() -> No
         "enum"
     ]
     called = [hook for groups in hooks.values() for group in groups for hook in group["hooks"]]
-    assert {hook["command"].split()[-1] for hook in called} == set(events)
+    assert {hook["command"].split()[-1] for hook in called} == {*events, "session-end"}
     assert all(hook["timeout"] > 0 for hook in called)
 
 

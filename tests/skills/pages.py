@@ -29,9 +29,13 @@ class Call:
 
 
 def front(page: Path) -> dict[str, str]:
-    """The fields at the head of a page."""
+    """The fields at the head of a page: YAML, and so plain that every reader takes it alike."""
     head = page.read_text().split("---\n")[1]
-    return dict(line.split(": ", 1) for line in head.splitlines())
+    fields = dict(line.split(": ", 1) for line in head.splitlines())
+    for value in fields.values():
+        assert ": " not in value and " #" not in value, value
+        assert value[0].isalnum() or (value[0], value[-1]) == ('"', '"'), value
+    return fields
 
 
 def blocks(page: Path, language: str) -> list[str]:

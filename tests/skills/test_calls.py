@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from specs.base import Contract
+from specs.construction import ConstructionPlan
 from specs.errors import ErrorCode
 from specs.ids import Prefix, new_id
 from specs.plans import parse_plan
-from specs.profile import Profile
 from tests.docs.test_commands import refusal
 from tests.skills.pages import AGENTS, PAGES, ROOT, SKILLS, Call, blocks, calls, front, named
 from tools import registry
@@ -32,10 +32,11 @@ IDS = {
         "UPDATE": Prefix.UPDATE,
         "CHECKPOINT": Prefix.CHECKPOINT,
         "COMPARISON": Prefix.COMPARISON,
+        "CONSTRUCTION": Prefix.CONSTRUCTION,
     }.items()
 }
 """What the words in capitals stand for."""
-CONTRACTS: dict[str, type[Contract]] = {"practicum.profile/v1": Profile}
+CONTRACTS: dict[str, type[Contract]] = {"practicum.construction-plan/v1": ConstructionPlan}
 BUILT_IN = {"Read", "Write", "Edit", "Grep", "Glob", "Bash", "Skill"}
 
 
@@ -123,7 +124,9 @@ def test_every_document_is_valid(page: Path) -> None:
 def test_a_skill_is_short_and_says_when_it_is_used_and_when_to_stop(page: Path) -> None:
     head, text = front(page), page.read_text()
     assert head["name"] == page.parent.name
-    assert re.search(r"\b(Use|use) (to|when|whenever|before|on|at|after)\b", head["description"])
+    assert re.search(
+        r"\b(Use|use) (to|when|whenever|before|on|at|after|for)\b", head["description"]
+    )
     assert len(text.splitlines()) <= 85
     assert "## Good" in text or "## Report" in text or "## Say" in text
     assert "## Stop and ask" in text

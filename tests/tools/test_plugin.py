@@ -20,7 +20,7 @@ from tools.overview import overview
 from tools.plugin import PluginFolder, marketplace
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST_START = 250
+LONGEST_START = 220
 """Qwen tokens of what a session is told at its start, at most."""
 HOOK = ROOT / "plugins" / "claude" / "hooks" / "hook.sh"
 
@@ -44,6 +44,8 @@ def called(event: str, program: Path | str, home: Path, **given: JsonValue) -> t
         "PATH": os.environ["PATH"],
         "PRACTICUM_COMMAND": str(program),
         "PRACTICUM_HOME": str(home),
+        "CLAUDE_PLUGIN_DATA": str(home.parent / "plugin data"),
+        "CLAUDE_CODE_SESSION_ID": "s",
     }
     stdin = json.dumps(
         {"session_id": "s", "hook_event_name": "X", "cwd": str(home.parent), **given}
@@ -104,8 +106,9 @@ def test_stopping_is_held_up_once_for_the_journal(command: Path, tmp_path: Path)
     assert code == 0 and answer["decision"] == "block" and "run_start" in answer["reason"]
     again = called("stop", command, tmp_path, transcript_path=str(file), stop_hook_active=True)
     assert again == (0, "", "")
-    code, out, err = called("session-end", command, tmp_path, transcript_path=str(file))
+    code, out, err = called("session-end", "no-such-practicum", tmp_path)
     assert (code, out) == (1, "") and "run_start" in err
+    assert called("session-end", "no-such-practicum", tmp_path) == (0, "", "")
 
 
 @pytest.mark.anyio
@@ -138,18 +141,18 @@ async def test_a_session_is_told_open_runs_and_the_newest_journal_in_few_words(
     home = stage.prepared_home(short_dir, stage.migrated(short_dir))
     async with stage.running(home) as stack:
         await stage.publish(stack)
-        assert await overview(home, short_dir) == "Practicum: no open runs."
+        assert await overview(Context(home), short_dir) == "Practicum: no open runs."
         runs = [await stage.start(stack) for _ in range(7)]
         await stack.operator.cancel(runs[6])
         wordy(home.journals / "older", "older")
         wordy(short_dir / "journal", "here")
-        told = await overview(home, short_dir)
+        told = await overview(Context(home), short_dir)
     assert "6 open runs" in told
     assert runs[5] in told and runs[6] not in told and runs[0] not in told
     assert "Journal ./journal ends" in told and "5 observation: Entry 4 of here" in told
     assert "older" not in told
     wordy(home.journals / "newer", "newer")
-    assert "Journal newer ends" in await overview(home, short_dir)
+    assert "Journal newer ends" in await overview(Context(home), short_dir)
     codec = load_codec(carried_tokenizer("Qwen3Tokenizer"))
     assert len(codec.encode_text(told)) <= LONGEST_START
 
@@ -158,5 +161,5 @@ async def test_a_session_is_told_open_runs_and_the_newest_journal_in_few_words(
 async def test_a_damaged_journal_is_named_and_stops_nothing(tmp_path: Path) -> None:
     journal = wordy(tmp_path / "journal", "here")
     (journal.folder / "journal.jsonl").write_text("{}\n")
-    told = await overview(Home.at(tmp_path / "home"), tmp_path)
+    told = await overview(Context(Home.at(tmp_path / "home")), tmp_path)
     assert "no stack runs" in told and "Journal ./journal:" in told

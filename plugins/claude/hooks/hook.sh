@@ -1,8 +1,16 @@
 #!/bin/sh
 # hook.sh EVENT: hands what Claude Code says on stdin to `practicum plugin hook EVENT`.
 # The guard sees every shell command; those without the word practicum pass here, at no cost.
-program=${PRACTICUM_COMMAND:-practicum}
+# The end of a session is answered here: Claude Code waits for it a second and a half at most.
 given=$(cat)
+if [ "$1" = session-end ]; then
+  left="${CLAUDE_PLUGIN_DATA:-}/unwritten-${CLAUDE_CODE_SESSION_ID:-}"
+  [ -f "$left" ] || exit 0
+  cat "$left" >&2
+  rm -f "$left"
+  exit 1
+fi
+program=${PRACTICUM_COMMAND:-practicum}
 case "$1:$given" in
   guard:*practicum*) ;;
   guard:*) exit 0 ;;

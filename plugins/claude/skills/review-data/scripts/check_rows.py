@@ -7,9 +7,9 @@
     teacher_only   an answer speaks of what only its teacher had: a solution, the tests, a passage
     unreadable     no row at all; `practicum train preview` says more
 
-and the words with which most answers begin, as a share of all rows. A finding is a line to read,
-not a verdict, and no finding is no proof. Writes one JSON object; exits 1 if there are findings.
-Needs Python alone.
+and the words with which most answers begin, as a share of all rows. What the deployed model has is
+compared by `practicum model-spec check`. A finding is a line to read, not a verdict, and no finding
+is no proof. Writes one JSON object; exits 1 if there are findings. Needs Python alone.
 """
 
 import argparse
