@@ -12,7 +12,8 @@ from specs.model_spec import Answer
 
 _WRAPPING = re.compile(
     r"\A---\n.*?\n---(?=\n|\Z)"  # front matter
-    r"|^[ \t]*(?:import\s+(?:[\w*{][^\n]*\s+from\s+)?[\"'][^\"'\n]+[\"']|export\s+[^\n]*);?[ \t]*$"
+    r"|^[ \t]*import\s+(?:[\w*{][^\n]*\s+from\s+)?[\"'][^\"'\n]+[\"'];?[ \t]*$"
+    r"|^[ \t]*export\s+(?:default|const|let|function|class|type|\{|\*)[^\n]*$"
     r"|<!--.*?-->|\{/\*.*?\*/\}"  # comments
     r"|</?[A-Za-z][\w.:-]*(?:\s[^<>]*)?/?>|</?>"  # tags
     r"|\{%.*?%\}|\{\{[<%]?.*?[>%]?\}\}"  # includes
@@ -20,10 +21,14 @@ _WRAPPING = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _WORD = re.compile(r"\w")
+_MAX_WRAPPER = 1 << 14
+"""Characters beyond which a text is taken to say something."""
 
 
 def is_wrapper(text: str) -> bool:
     """Whether a text is markup, imports and includes around nothing."""
+    if len(text) > _MAX_WRAPPER:
+        return False
     rest, count = _WRAPPING.subn(" ", text)
     return count > 0 and not _WORD.search(rest)
 

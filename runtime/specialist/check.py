@@ -19,6 +19,7 @@ from runtime.specialist.answers import Answers, is_wrapper
 from runtime.specialist.findings import PARTS, Cause, Finding, Variant
 from runtime.specialist.leaks import HeldOutTask
 from runtime.specialist.reach import Reach
+from runtime.specialist.recorded import RecordedCall
 from runtime.specialist.render import instructions_of, schema_error, tool_documents, tools_of
 from specs import canonical
 from specs.chat import Chat, ChatMessage, Row, ToolCall
@@ -61,6 +62,21 @@ class Check:
                     detail=detail,
                 )
 
+    def call(self, recorded: RecordedCall, place: int, *, last: bool) -> Iterator[Found]:
+        """What is wrong with a model call as it was recorded; `place` counts calls.
+
+        `last`: the trial ended with it. Without an answer only what the model was told is
+        compared.
+        """
+        self.rows += 1
+        yield from self._told(recorded.instructions, recorded.tools, place)
+        answer = recorded.answer
+        if answer is not None:
+            for name in self._reach.withheld_in(recorded.given):
+                yield Cause.WITHHELD_NAMED, None, f"was shown {name}"
+            yield from self._withheld(0, answer, text_of(answer))
+            yield from self._target(0, answer, text_of(answer), [recorded.given], last=last)
+
     @property
     def variants(self) -> list[Variant]:
         """What the rows carried as instructions and tools, the most frequent first."""
@@ -74,7 +90,9 @@ class Check:
 
     def _row(self, row: Row) -> Iterator[Found]:
         chat = row.chat
-        yield from self._told(row)
+        system = [m for m in chat.messages if m.role in ("system", "developer")]
+        told = "\n\n".join(map(text_of, system))
+        yield from self._told(told, _row_tools(chat), row.origin.line)
         given: list[str] = []
         for index, message in enumerate(chat.messages):
             text = text_of(message)
@@ -87,15 +105,12 @@ class Check:
             given.append(text)
         yield from self._leaks(chat)
 
-    def _told(self, row: Row) -> Iterator[Found]:
-        """Instructions and tools, as the row shows them to the model."""
-        system = [m for m in row.chat.messages if m.role in ("system", "developer")]
-        text = "\n\n".join(map(text_of, system))
-        self._count("instructions", canonical.digest(text), row.origin.line)
+    def _told(self, text: str, tools: list[JsonValue], place: int) -> Iterator[Found]:
+        """Instructions and tools, as the model is shown them."""
+        self._count("instructions", canonical.digest(text), place)
         if text != self._instructions:
             yield Cause.INSTRUCTIONS_DIFFER, None, _first_difference(text, self._instructions)
-        tools = _row_tools(row.chat)
-        self._count("tools", canonical.digest(tools), row.origin.line)
+        self._count("tools", canonical.digest(tools), place)
         if tools != self._tools:
             yield Cause.TOOLS_DIFFER, None, _tool_difference(tools, self._tools)
 
