@@ -2,7 +2,8 @@
 
 A file or a skill is named by its absolute path, and its digest is taken at that moment: of a file
 the SHA-256 of its bytes, of a skill that of the package of its folder (`specs.package`), so that
-an entry says which revision it was about.
+an entry says which revision it was about. A model specification that is given as a path is a file
+too; `model-spec:org/name` names it without a revision.
 """
 
 import hashlib
@@ -13,11 +14,12 @@ from pydantic import JsonValue, TypeAdapter
 
 from specs import canonical, package
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
-from specs.ids import VersionedName
+from specs.ids import Name, VersionedName
 from specs.journal import Link, LinkType
 
 TYPES: tuple[str, ...] = get_args(LinkType)
 _DATASET: TypeAdapter[str] = TypeAdapter(VersionedName)
+_SPEC: TypeAdapter[str] = TypeAdapter(Name)
 
 
 def parse(text: str, *, with_digest: bool = True) -> Link:
@@ -32,15 +34,17 @@ def parse(text: str, *, with_digest: bool = True) -> Link:
     if not colon or kind not in TYPES or not name:
         raise _bad(text, f"write it as type:id; the types are {', '.join(TYPES)}")
     value: dict[str, JsonValue] = {"type": kind, "id": name}
-    if kind in ("file", "skill"):
-        path = Path(name).expanduser()
-        if kind == "skill" and path.name == "SKILL.md":
-            path = path.parent
+    path = Path(name).expanduser()
+    if kind == "skill" and path.name == "SKILL.md":
+        path = path.parent
+    if kind in ("file", "skill") or (kind == "model-spec" and path.is_file()):
         value["id"] = str(path.absolute())
         if with_digest:
-            value["digest"] = _file_digest(text, path) if kind == "file" else _skill(text, path)
-    elif kind == "dataset" and not _is_reference(name):
+            value["digest"] = _skill(text, path) if kind == "skill" else _file_digest(text, path)
+    elif kind == "dataset" and not _is(_DATASET, name):
         raise _bad(text, "a dataset is named as org/name@version")
+    elif kind == "model-spec" and not _is(_SPEC, name):
+        raise _bad(text, "it is neither a file that is there nor org/name")
     try:
         return canonical.validate(Link, value, what="link")
     except InvalidInput as error:
@@ -49,7 +53,7 @@ def parse(text: str, *, with_digest: bool = True) -> Link:
 
 def changed(link: Link) -> bool:
     """Whether a linked file or skill is gone or another revision now. Blocks: it is read."""
-    if link.digest is None or link.type not in ("file", "skill"):
+    if link.digest is None or link.type not in ("file", "skill", "model-spec"):
         return False
     try:
         return parse(f"{link.type}:{link.id}").digest != link.digest
@@ -74,9 +78,9 @@ def _skill(text: str, folder: Path) -> str:
         raise _bad(text, error.problem.detail) from None
 
 
-def _is_reference(name: str) -> bool:
+def _is(form: TypeAdapter[str], name: str) -> bool:
     try:
-        _DATASET.validate_python(name)
+        form.validate_python(name)
     except ValueError:
         return False
     return True

@@ -12,6 +12,7 @@ _LOOK: Final = {
     "trial": "practicum run transcript {run} {id}",
     "checkpoint": "practicum checkpoint show {id}",
     "construction": "practicum construction show {id}",
+    "model-spec": "practicum model-spec show {id}",
     "dataset": "practicum dataset show {id}",
     "entry": "practicum journal show {journal} --entry {id}",
 }
@@ -21,7 +22,7 @@ def look(link: Link, entry: JournalEntry, journal: str) -> str | None:
     """The command that shows what an entry of `journal` links to; None for what is opened as a
     file is. The run of a trial is the one that the entry links to as well."""
     command = _LOOK.get(link.type)
-    if command is None:
+    if command is None or (link.type == "model-spec" and link.digest is None):
         return None
     run = next((other.id for other in entry.links if other.type == "run"), "RUN")
     return command.format(id=link.id, run=run, journal=journal)

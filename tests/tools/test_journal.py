@@ -111,20 +111,27 @@ async def test_a_file_and_a_skill_are_linked_in_the_revision_of_that_moment(
     skill.mkdir()
     (skill / "SKILL.md").write_text("# One")
     await journal(context, "new", JournalInfo, journal="j")
-    links = ("file:a.json", "skill:skill", "skill:skill/SKILL.md", "dataset:acme/x@v1")
+    named = ("dataset:acme/x@v1", "model-spec:acme/shell")
+    links = ("file:a.json", "skill:skill", "skill:skill/SKILL.md", "model-spec:a.json", *named)
     entry = await journal(context, "append", JournalEntry, journal="j", text="t", links=links)
-    file, folder, same, dataset = entry.links
+    file, folder, same, spec, dataset, name = entry.links
     assert (file.id, file.digest) == (str(tmp_path / "a.json"), canonical.digest_bytes(b"{}"))
     assert folder == same
     assert (folder.id, folder.digest) == (str(skill), canonical.digest_bytes(package.pack(skill)))
-    assert (dataset.id, dataset.digest) == ("acme/x@v1", None)
+    assert (spec.id, spec.digest) == (file.id, file.digest)
+    assert [(link.id, link.digest) for link in (dataset, name)] == [
+        ("acme/x@v1", None),
+        ("acme/shell", None),
+    ]
+    text = find("journal", "show").text(await journal(context, "show", JournalPage, journal="j"))
+    assert text.count("practicum model-spec show") == 1
     (skill / "SKILL.md").write_text("# Two")
     later = await journal(
         context, "append", JournalEntry, journal="j", text="t", links=("skill:skill",)
     )
     (tmp_path / "a.json").unlink()
     shown = await journal(context, "show", JournalPage, journal="j", verify=True)
-    assert shown.changed == [file, folder, same]
+    assert shown.changed == [file, folder, same, spec]
     assert shown.ok
     assert later.links[0].digest not in (None, folder.digest)
     both = await journal(context, "search", JournalPage, journal="j", link="skill:skill")
@@ -209,6 +216,7 @@ BAD: list[tuple[str, dict[str, Any], ErrorCode]] = [
     ("append", {**APPEND, "links": ("run:run_1",)}, ErrorCode.INVALID_REFERENCE),
     ("append", {**APPEND, "links": (f"run:{new_id(Prefix.TRIAL)}",)}, ErrorCode.INVALID_REFERENCE),
     ("append", {**APPEND, "links": ("dataset:x",)}, ErrorCode.INVALID_REFERENCE),
+    ("append", {**APPEND, "links": ("model-spec:absent.json",)}, ErrorCode.INVALID_REFERENCE),
     ("append", {**APPEND, "links": ("file:absent",)}, ErrorCode.INVALID_REFERENCE),
     ("append", {**APPEND, "links": ("file:.",)}, ErrorCode.INVALID_REFERENCE),
     ("append", {**APPEND, "links": ("skill:.",)}, ErrorCode.INVALID_REFERENCE),
