@@ -99,6 +99,14 @@ def until_sealed(stack: Stack, session: str) -> dict[str, Any]:
     return anyio.run(support.until_sealed, stack.home, session).model_dump(mode="json")
 
 
+def kept(stack: Stack, session: str) -> int:
+    """Answers of a session that are recorded; who leaves a terminal may leave before the last
+    byte of one that it has already shown."""
+    states = until_sealed(stack, session)["seal"]["states"]
+    assert states["lost"] == 0
+    return states["answered"] + states["superseded"]
+
+
 def test_a_trial_in_the_sandbox_calls_bash_and_its_evidence_verifies(stack: Stack) -> None:
     stack.solved("e2e/parity@v1", native(), minutes=5)
 
@@ -143,7 +151,7 @@ def test_the_installed_claude_answers_in_a_terminal_and_resumes(stack: Stack) ->
     third.leave()
     assert (first.code, third.code) == (0, 0)
     assert place.left() == []
-    assert until_sealed(stack, left["id"])["seal"]["states"]["answered"] >= 1
+    assert kept(stack, left["id"]) >= 1
 
 
 def test_the_test_model_answers_in_a_terminal(stack: Stack) -> None:
@@ -161,4 +169,4 @@ def test_the_test_model_answers_in_a_terminal(stack: Stack) -> None:
     assert place.left() == []
     for session in stack.json("session", "list", "--limit", "2")["items"]:
         assert session["model"] == "tiny"
-        assert until_sealed(stack, session["id"])["seal"]["states"]["answered"] >= 1
+        assert kept(stack, session["id"]) >= 1
