@@ -18,6 +18,8 @@ from specs.profile import MAX_FILE_BYTES, Profile
 from tools.plugin_sources import plugin_of
 
 MAX_DOCUMENT_BYTES = 8 << 20
+OWN_PLUGIN = "practicum:plugin"
+"""A plugin's `source` that is this program's own plugin (`practicum plugin path`)."""
 _REFERENCE: TypeAdapter[str] = TypeAdapter(VersionedName)
 
 
@@ -148,10 +150,16 @@ def _embed_plugin(
     source = entry["source"]
     if not isinstance(source, str) or "files" in entry:
         return entry  # the contract names what is wrong
-    try:
-        path, folder = path_below(read.folder, source, "profile")
-    except ValueError as error:
-        raise _bad_source(what, pointer, source, str(error)) from None
+    if source == OWN_PLUGIN:
+        from tools.plugin import marketplace
+
+        folder = marketplace()
+        path = folder / "plugins" / "claude"
+    else:
+        try:
+            path, folder = path_below(read.folder, source, "profile")
+        except ValueError as error:
+            raise _bad_source(what, pointer, source, str(error)) from None
     return {**_without_source(entry), **plugin_of(path, folder, pointer, what)}
 
 

@@ -2,11 +2,11 @@
 
     <tools>/practicum-<digest>/bin/practicum       what stands on the sandbox's PATH
     <tools>/practicum-<digest>/python/             an interpreter with its library, our packages
-                                                   and the base install's dependencies
+                                                   and the dependencies of the command line
 
 It brings its own interpreter, since compiled dependencies fit one version of Python and an image
-may hold another, or none. What it is made of is the base install alone: no torch, no Harbor, and
-nothing that a worker or the proxy keeps secret. A folder is made once for each state of the code.
+may hold another, or none. It holds what commands and MCP need: no torch, no Harbor, no database.
+A folder is made once for each state of the code.
 """
 
 import compileall
@@ -28,6 +28,8 @@ from specs.errors import ErrorCode, ErrorObject, Unavailable
 
 PACKAGES = ("specs", "runtime", "proxy", "journals", "tools", "mcp_server")
 """Our own packages, as far as this version has them."""
+SERVERS_ONLY = frozenset({"alembic", "fastapi", "sqlalchemy", "sse-starlette", "uvicorn"})
+"""Requirements of the base install that a client does without, unless another one needs them."""
 KEPT_SEC = 14 * 86400.0
 """How long a folder that nobody asked for stays."""
 
@@ -156,7 +158,7 @@ def _digest() -> str:
 
 
 def _dependencies() -> list[metadata.Distribution]:
-    """The distributions that the base install needs, by name; extras are left out."""
+    """The distributions that a client needs, by name."""
     from packaging.requirements import Requirement
 
     found: dict[str, metadata.Distribution] = {}
@@ -170,7 +172,12 @@ def _dependencies() -> list[metadata.Distribution]:
             next="Install it (`pip install -e .` in a checkout), and start the stack again.",
         ) from None
     seen: set[tuple[str, frozenset[str]]] = set()
-    waiting = [one for one in waiting if one.marker is None or one.marker.evaluate({"extra": ""})]
+    waiting = [
+        one
+        for one in waiting
+        if one.name not in SERVERS_ONLY
+        and (one.marker is None or one.marker.evaluate({"extra": ""}))
+    ]
     while waiting:
         wanted = waiting.pop()
         extras = frozenset(wanted.extras)

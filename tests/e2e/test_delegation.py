@@ -78,7 +78,8 @@ def _publish(stack: Stack) -> None:
     write_tasks(folder, 1)
     (folder / "task-0" / "tests" / "test.sh").write_text(TEST)
     toml = folder / "task-0" / "task.toml"
-    toml.write_text(toml.read_text().replace("timeout_sec = 60.0", "timeout_sec = 600.0"))
+    text = toml.read_text().replace("timeout_sec = 60.0", "timeout_sec = 600.0")
+    toml.write_text(text.replace("timeout_sec = 30.0", "timeout_sec = 300.0"))
     published = stack.run("dataset", "publish", str(folder), "--as", "e2e/ground@v1")
     assert published.code == 0, published.err
 

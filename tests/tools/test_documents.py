@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from specs.errors import ErrorCode, InvalidInput
-from tools.documents import Read, embed_sources, profile_document, read_document, reference
+from specs.launch import validate_profile
+from tools.documents import (
+    OWN_PLUGIN,
+    Read,
+    embed_sources,
+    profile_document,
+    read_document,
+    reference,
+)
 
 PROFILE: dict[str, Any] = {
     "schema": "practicum.profile/v1",
@@ -153,3 +161,12 @@ def test_a_plugin_takes_nothing_from_elsewhere_and_only_text(folder: Path) -> No
     for source in ("../recipe", "/etc", "./absent"):
         with pytest.raises(InvalidInput):
             profile_document(with_plugin(folder, source))
+
+
+def test_the_programs_own_plugin_is_named_without_a_path(folder: Path) -> None:
+    """It can be launched as it is embedded, and names its skills' revision."""
+    profile = profile_document(with_plugin(folder, OWN_PLUGIN))
+    (plugin,) = profile.agent.plugins
+    assert plugin.files is not None
+    assert ".claude-plugin/plugin.json" in {file.path for file in plugin.files}
+    assert "--plugin-dir" in validate_profile(profile).argv

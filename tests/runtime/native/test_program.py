@@ -1,4 +1,4 @@
-"""The program as a folder: all of the base install, and nothing of what workers need."""
+"""The program as a folder: what commands need, and nothing of what servers and workers need."""
 
 import tomllib
 from pathlib import Path
@@ -15,7 +15,7 @@ def test_it_holds_every_package_that_is_installed() -> None:
     assert all((ROOT / name).is_dir() for name in wheel)
 
 
-def test_invariant_13_it_is_the_base_install_alone() -> None:
+def test_it_is_what_commands_need_alone() -> None:
     names = {dist.name.lower() for dist in program._dependencies()}  # pyright: ignore[reportPrivateUsage]
     assert {"pydantic", "httpx", "typer", "mcp", "cryptography"} <= names
-    assert not names & {"torch", "harbor", "tinker", "litellm", "transformers", "practicum"}
+    assert not names & {"torch", "harbor", "tinker", "litellm", "sqlalchemy", "practicum"}
