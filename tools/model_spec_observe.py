@@ -52,6 +52,8 @@ class Observed(Contract):
     unread: int
     """Trials without sealed evidence."""
     calls: int
+    silent: int
+    """Calls of which no request was kept: nothing to compare."""
     variants: list[Variant]
     """What the calls carried; `rows` counts calls, and `first_row` is the first of them, from 0."""
     counts: dict[Cause, int]
@@ -65,6 +67,7 @@ def _text(seen: Observed) -> str:
             "trials": seen.trials,
             "without evidence": seen.unread or None,
             "calls": seen.calls,
+            "without request": seen.silent or None,
             "spec": short(seen.spec),
             "found": seen.counts or "nothing",
         }
@@ -84,7 +87,7 @@ async def observe(context: Context, request: Observe) -> Observed:
     check = Check(spec)
     counts: Counter[Cause] = Counter()
     shown: list[Seen] = []
-    read = 0
+    read = silent = 0
     async with context.gateway() as gateway:
         run = await gateway.run(request.run)
         trials = await _trials(gateway, run.id, request.trials)
@@ -93,6 +96,9 @@ async def observe(context: Context, request: Observe) -> Observed:
             read += data is not None
             calls = evidence.interactions(data or b"")
             for index, call in enumerate(calls):
+                if not call.request:
+                    silent += 1
+                    continue
                 heard = recorded_call(call, with_answer=request.answers)
                 last = index == len(calls) - 1
                 for cause, _, detail in check.call(heard, check.rows, last=last):
@@ -116,6 +122,7 @@ async def observe(context: Context, request: Observe) -> Observed:
         trials=read,
         unread=len(trials) - read,
         calls=check.rows,
+        silent=silent,
         variants=check.variants[:10],
         counts=dict(counts),
         findings=shown,

@@ -40,7 +40,7 @@ def recorded_call(call: Interaction, *, with_answer: bool) -> RecordedCall:
     Raises:
         InvalidInput: an API that is not known here, or a body that is no object.
     """
-    body = cast(JsonValue, json.loads(call.request or b"null"))
+    body = cast(JsonValue, json.loads(call.request))
     if not isinstance(body, dict):
         raise _refuse(call, "its request is no JSON object")
     match call.intent.dialect:

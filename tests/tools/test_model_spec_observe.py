@@ -34,7 +34,7 @@ async def stack(short_dir: Path) -> AsyncIterator[Stack]:
 
 
 def segment(trial: str, sampler: str, system: str, answer: str) -> bytes:
-    """Evidence of one call."""
+    """Evidence of one call; of one that was told nothing, no request is kept."""
     body = {
         "system": system,
         "tools": TOOLS,
@@ -63,10 +63,10 @@ def segment(trial: str, sampler: str, system: str, answer: str) -> bytes:
         provenance="scripted",
         content=[{"type": "text", "text": answer}],
     )
-    request = array("B", zlib.compress(json.dumps(body).encode()))
-    return evidence.encode(intent, {"suffix": prompt, "request": request}) + evidence.encode(
-        said, {"output": array("i", [4])}
-    )
+    arrays = {"suffix": prompt}
+    if system:
+        arrays["request"] = array("B", zlib.compress(json.dumps(body).encode()))
+    return evidence.encode(intent, arrays) + evidence.encode(said, {"output": array("i", [4])})
 
 
 async def recorded(stack: Stack, *told: tuple[str, str]) -> tuple[str, list[str]]:
@@ -87,8 +87,9 @@ async def recorded(stack: Stack, *told: tuple[str, str]) -> tuple[str, list[str]
         await hand.settle(trial, 1.0, seal=seal)
         if index % 2:
             await hand.write(GroupSettled(group=group.id, place=index // 2))
-    group = await hand.group(index=len(told) // 2)
-    await hand.settle(await hand.trial(group))
+    index = len(told) // 2
+    group = hand.groups.get(index) or await hand.group(index=index)
+    await hand.settle(await hand.trial(group, len(told) % 2))
     return run, trials
 
 
@@ -101,9 +102,9 @@ async def ask(stack: Stack, **values: Any) -> tuple[Observed, str]:
 
 async def test_what_the_harness_sent_is_compared_call_by_call(stack: Stack) -> None:
     sound, added = (INSTRUCTIONS, "Thirty."), (f"{INSTRUCTIONS}\nBe kind.", "See answers.key")
-    run, trials = await recorded(stack, sound, added)
+    run, trials = await recorded(stack, sound, added, ("", "Thirty."))
     found, text = await ask(stack, run=run)
-    assert (found.trials, found.unread, found.calls) == (2, 1, 2)
+    assert (found.trials, found.unread, found.calls, found.silent) == (3, 1, 2, 1)
     assert found.counts == {Cause.INSTRUCTIONS_DIFFER: 1}
     (one,) = found.findings
     assert (one.trial, one.call, one.part) == (trials[1], 0, "instructions")
