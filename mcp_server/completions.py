@@ -25,6 +25,10 @@ async def _checkpoints(gateway: OperatorClient) -> list[str]:
     return [one.id for one in (await gateway.checkpoints(limit=PAGE)).items]
 
 
+async def _constructions(gateway: OperatorClient) -> list[str]:
+    return [one.id for one in (await gateway.constructions(limit=PAGE)).items]
+
+
 async def _datasets(gateway: OperatorClient) -> list[str]:
     return [one.reference for one in (await gateway.datasets(limit=PAGE)).items]
 
@@ -42,6 +46,7 @@ VALUES: dict[str, Values] = {
     "baseline": _runs,
     "candidate": _runs,
     "checkpoint": _checkpoints,
+    "construction": _constructions,
     "dataset": _datasets,
     "profile": _profiles,
     "model": _models,

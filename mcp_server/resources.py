@@ -3,6 +3,7 @@
     practicum://runs                        the newest runs; likewise datasets, profiles, …
     practicum://runs/{run}                  one run; below it events, result
     practicum://checkpoints/{checkpoint}
+    practicum://constructions/{construction}
     practicum://datasets/{+dataset}         org/name@version
     practicum://profiles/{+profile}
     practicum://schemas                     names of what has a schema
@@ -60,6 +61,8 @@ VIEWS = (
     View("practicum://runs/{run}/result", "run", "result"),
     View("practicum://checkpoints", "checkpoint", "list"),
     View("practicum://checkpoints/{checkpoint}", "checkpoint", "show"),
+    View("practicum://constructions", "construction", "list"),
+    View("practicum://constructions/{construction}", "construction", "show"),
     View("practicum://datasets", "dataset", "list"),
     View("practicum://datasets/{+dataset}", "dataset", "show"),
     View("practicum://profiles", "profile", "list"),

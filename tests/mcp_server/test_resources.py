@@ -17,7 +17,7 @@ from mcp_server.results import MAX_CONTENT_CHARS
 from mcp_server.server import INSTRUCTIONS, build_server
 from runtime.home import Home
 from specs.export import DOCUMENTS
-from tests.runtime.gateway import stage
+from tests.runtime.gateway import constructing, stage
 from tests.runtime.gateway.stage import DATASET, Stack
 from tools.index import NOUNS
 from tools.registry import find, operations
@@ -65,6 +65,9 @@ async def test_a_record_is_read_by_its_address(stack: Stack) -> None:
         assert (await read(client, "datasets"))["items"][0]["reference"] == DATASET
         assert (await read(client, "profiles"))["items"] == []
         assert (await read(client, "checkpoints"))["items"] == []
+        made = await constructing.created(stack)
+        assert (await read(client, "constructions"))["items"][0]["id"] == made.id
+        assert (await read(client, f"constructions/{made.id}"))["state"] == "draft"
 
 
 ABSENT = ["runs/run_0", "datasets/no/such@v1", "checkpoints/none", "schemas/none", "elsewhere"]

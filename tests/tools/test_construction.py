@@ -15,6 +15,7 @@ from tools import registry
 from tools.construction import PlanCheck
 from tools.construction_view import ConstructionView
 from tools.context import Context
+from tools.model_spec import SpecView
 from tools.start import StartResult
 from tools.views import RunView
 
@@ -148,6 +149,9 @@ async def test_what_belongs_to_another_kind_of_record_is_refused(stack: Stack) -
 async def test_the_example_is_a_complete_plan_and_an_incomplete_one_is_told(stack: Stack) -> None:
     check, text = await ask(stack, "validate", PlanCheck, plan=f"@{EXAMPLE}")
     assert check.ok and check.missing == [] and check.digest in text
+    file = f"@{EXAMPLE.parents[1] / 'shell-specialist.json'}"
+    spec, _ = await ask(stack, "validate", SpecView, noun="model-spec", spec=file)
+    assert json.loads(EXAMPLE.read_text())["model_spec"]["digest"] == spec.digest
     draft = {"schema": "practicum.construction-plan/v1", "name": "acme/x", "goal": "Less typing."}
     check, text = await ask(stack, "validate", PlanCheck, plan=draft)
     assert not check.ok and "/assessment" in text
