@@ -153,23 +153,15 @@ class TrainingPlan(_Plan):
     gateway: GatewayAccess | None = None
     """What the agent of each trial may ask of this gateway; unset: it reaches none."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_in_clip(cls, value: Any) -> Any:
-        """A loss that clips has bounds, also where the plan leaves one or both to it."""
-        if not isinstance(value, dict):
-            return value
-        document = cast(dict[str, Any], value)
-        default, clip = CLIP_DEFAULTS.get(str(document.get("loss"))), document.get("clip")
-        if default is None or not (clip is None or isinstance(clip, dict)):
-            return document
-        given = cast(dict[str, Any], clip or {})
-        return {**document, "clip": {**default.model_dump(), **given}}
-
     @model_validator(mode="after")
     def _clip_fits_loss(self) -> Self:
-        if self.clip is not None and self.loss not in CLIP_DEFAULTS:
+        """A loss that clips has bounds, also where the plan leaves them to it."""
+        default = CLIP_DEFAULTS.get(self.loss)
+        if default is None and self.clip is not None:
             raise ValueError(f"the loss {self.loss} does not clip; leave `clip` out")
+        if default is not None and self.clip is None:
+            object.__setattr__(self, "clip", default)
+            self.model_fields_set.add("clip")
         return self
 
     @property
@@ -223,9 +215,21 @@ def parse_plan(value: JsonValue) -> EvaluationPlan | TrainingPlan | SupervisedPl
     if "kind" not in document:
         document["kind"] = _infer_kind(document)
     try:
-        return _ADAPTER.validate_json(json.dumps(document), strict=True)
+        return _ADAPTER.validate_json(json.dumps(_with_clip(document)), strict=True)
     except ValidationError as error:
         raise canonical.invalid(_without_kind(error), "plan") from None
+
+
+def _with_clip(document: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The document with both bounds of a loss that clips, where it states one of them.
+
+    Not a validator of the plan: behind one, pydantic no longer reads JSON, and strict tuples and
+    enumerations refuse what JSON has for them.
+    """
+    default, clip = CLIP_DEFAULTS.get(str(document.get("loss"))), document.get("clip")
+    if default is None or not isinstance(clip, dict):
+        return document
+    return {**document, "clip": {**default.model_dump(), **clip}}
 
 
 def _infer_kind(document: dict[str, JsonValue]) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput, NotFound
 
-ByteLimit = Annotated[int, Field(ge=16, le=64_000, description="Bytes of text at once")]
+ByteLimit = Annotated[int, Field(ge=16, le=16_000, description="Bytes of text at once")]
 _LONGEST_CHARACTER = 4
 
 

@@ -21,6 +21,8 @@ from tools.views import UpdateView
 
 FOLLOW_POLL_SEC = 20.0
 BLOCKED_POLL_SEC = 1.0
+TELL_SEC = 10.0
+"""How often waiting for an event is told as progress, so that a client knows of it."""
 
 
 class Events(Input):
@@ -191,9 +193,7 @@ async def events(context: Context, request: Events) -> EventPage:
     """
     async with context.gateway() as gateway:
         if not request.follow:
-            return await gateway.events(
-                request.run, after=request.after, limit=request.limit, wait=request.wait
-            )
+            return await _awaited(context, gateway, request)
         cursor, wait = request.after, BLOCKED_POLL_SEC
         with anyio.move_on_after(request.timeout or float("inf")):
             while True:
@@ -272,6 +272,19 @@ async def logs(context: Context, request: Logs) -> LogPage:
             limit=request.limit,
             cursor=request.cursor,
         )
+
+
+async def _awaited(context: Context, gateway: OperatorClient, request: Events) -> EventPage:
+    """A page of events, waited for as long as was asked; on cancel the cursor still holds."""
+    until = anyio.current_time() + request.wait
+    while True:
+        left = max(0.0, until - anyio.current_time())
+        page = await gateway.events(
+            request.run, after=request.after, limit=request.limit, wait=min(left, TELL_SEC)
+        )
+        if page.events or page.terminal or left <= TELL_SEC:
+            return page
+        await context.progress(f"no event after {request.after} yet")
 
 
 async def _refuse_blocked(gateway: OperatorClient, run: str) -> None:

@@ -15,8 +15,11 @@ __all__ = ["template"]
 
 
 @pytest.fixture
-async def live(short_dir: Path, template: Path, tmp_path: Path) -> AsyncIterator[Live]:
+async def live(
+    short_dir: Path, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Live]:
     """A gateway with compute behind its HTTP carrier; see `ground`."""
+    monkeypatch.setenv("PRACTICUM_NO_AUTOSTART", "1")
     home = stage.prepared_home(short_dir, template)
     async with LocalCompute(tmp_path / "compute") as local, ground(home, local) as made:
         yield made

@@ -12,7 +12,7 @@ from tools.evidence import EvidenceView
 from tools.sample import SampleView
 from tools.transcript import TranscriptPage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 CHAT = {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hi"}]}
 
 
