@@ -24,7 +24,10 @@ from tools.registry import READ, Operation
 
 pytestmark = pytest.mark.anyio
 
-TERMINAL_ONLY = {"agent_run", "stack_up", "stack_down", "schema_export"}
+TERMINAL_ONLY = {
+    *("agent_run", "stack_up", "stack_down", "schema_export"),
+    *("plugin_hook", "plugin_install", "plugin_path"),
+}
 
 
 @pytest.fixture
