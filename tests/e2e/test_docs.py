@@ -16,7 +16,10 @@ from tests.e2e.test_kill import PLAN
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(900)]
 
 
-def test_the_walkthrough_leads_from_a_run_to_the_tokens_behind_it(stack: Stack) -> None:
+def test_the_walkthrough_leads_from_a_run_to_the_tokens_behind_it(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(stack.root)  # it writes a page where it stands
     actor, plan = stack.write("actor.json", profile()), stack.write("train.json", PLAN)
     words = ["--dataset", "e2e/parity@v1", "--actor", actor, "--plan", plan]
     run = str(stack.json("train", "start", *words)["run"])
