@@ -454,3 +454,16 @@ def _kept_by_the_update(seen: Seen, plan: dict[str, Any]) -> None:
     assert context.optimizer.model_dump() == plan["optimizer"]
     assert seen.checkpoint.lora == plan["lora"]
     assert update.from_state == seen.reference.id
+
+
+@pytest.mark.slow
+async def test_every_rule_changes_what_it_says_and_is_read_from_either_side(bench: Bench) -> None:
+    bases: dict[str, Effect] = {}
+    for number, (pointer, (value, more, differs)) in enumerate(DERIVED.items()):
+        route = ("cli", "mcp")[number % 2]
+        plan = BASE | more
+        key = json.dumps(more)
+        if key not in bases:
+            bases[key] = await bench.effect(route, plan)
+        after = await bench.effect(route, changed(plan, pointer, value))
+        assert differs(bases[key], after), (pointer, bases[key], after)
