@@ -142,10 +142,11 @@ async def test_two_hundred_calls_at_once_and_a_follow_across_a_killed_gateway(st
     home = Home.at(stack.home)
     run = await start(home, stack)
     follower = Follower(home, run)
+    times: list[float] = []
     async with anyio.create_task_group() as group:
         group.start_soon(follower.follow)
         await follower.until(6)
-        times = await load(home, run)
+        times += await load(home, run)
         async with Client(build_server(home)) as client:
             assert (await ask(client, "run_show", run=run))["state"] == "running"
         for _ in range(2):
