@@ -33,12 +33,12 @@ from specs.dataset import TaskEntry
 from specs.events import Event, EventType
 from specs.ids import Prefix, new_id
 from specs.profile import Profile
-from specs.records import Group, Trial, TrialOpen, TrialOutcome, TrialSettled, TrialState
+from specs.records import Group, Trial, TrialOpen, TrialOutcome, TrialSettled
 from specs.run import SamplerRef
 from specs.worker_api import GroupOpened, GroupSettled, TrialOpened, TrialSettledWrite
 from tests.runtime.gateway import stage
 from tests.runtime.learning.live import Live, live
-from tests.runtime.learning.support import AT, Recorded, Turn, record
+from tests.runtime.learning.support import Recorded, Turn, record, settled_trial
 
 AIM = 1.15
 SLOWER = 10
@@ -150,21 +150,7 @@ class Scripted:
             id=new_id(Prefix.ASSESSMENT), trial=trial, assessor="verifier", reward=index % 2
         )
         await self._ctx.write(TrialSettledWrite(settled=settled, assessment=assessment))
-        return Trial(
-            id=trial,
-            run=self._ctx.run,
-            group=group.id,
-            batch=group.batch,
-            index=index,
-            task=group.task,
-            sampler=group.sampler,
-            fence=self._ctx.claim.fence,
-            state=TrialState.SETTLED,
-            counted=True,
-            opened_at=AT,
-            settled=settled,
-            assessment=assessment,
-        )
+        return settled_trial(self._ctx, group, index, settled, assessment)
 
 
 async def step(live: Live, sizes: tuple[int, int], seconds: float, *, pipelined: bool) -> Any:

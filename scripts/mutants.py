@@ -97,10 +97,10 @@ class Covered:
         """The tests for a mutant, the quickest first."""
         lines = self.lines.get(mutant.path, {})
         first, last = mutant.lines
-        known = tests(lines.get(line, []) for line in range(first, last + 1))
+        known = tests_of(lines.get(line, []) for line in range(first, last + 1))
         if not known:
             folder = f"{suite_of(mutant.path)}/"
-            known = tests(lines.values()) | {t for t in self.seconds if t.startswith(folder)}
+            known = tests_of(lines.values()) | {t for t in self.seconds if t.startswith(folder)}
         chosen: list[str] = []
         spent = 0.0
         for name in sorted(known, key=lambda name: (self.time([name]), name)):
@@ -243,7 +243,7 @@ def tried(mutants: Sequence[Mutant], copies: Sequence[Path], found: Covered) -> 
             yield verdict
 
 
-def tests(contexts: Iterable[Iterable[str]]) -> set[str]:
+def tests_of(contexts: Iterable[Iterable[str]]) -> set[str]:
     """The tests of some lines' contexts; one without a name is an import."""
     return {name.rpartition("|")[0] for names in contexts for name in names if name}
 

@@ -14,6 +14,9 @@ from pydantic import Field, model_validator
 from specs.base import Contract
 from specs.ids import Id, VersionedName
 
+LONGEST_TOKEN_SEC = 86400
+"""How long a credential that the gateway signs may be good for."""
+
 
 class Scope(StrEnum):
     """What a grant opens."""
@@ -67,7 +70,7 @@ class GrantRequest(Contract):
     claim: Id
     fence: int
     phase: Phase
-    expires_in_sec: float = Field(gt=0, le=86400)
+    expires_in_sec: float = Field(gt=0, le=LONGEST_TOKEN_SEC)
     """Until the trial's deadline; the hard end of the credential."""
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from specs.base import Contract
+from specs.grant import LONGEST_TOKEN_SEC
 from specs.ids import Digest, Id, Name, Prefix, Version, VersionedName, new_id
 from specs.interaction import Seal
 from specs.model import ModelInfo
@@ -130,7 +131,7 @@ class SessionRequest(Contract):
     purpose: Literal["claude", "agent"]
     sampling: Sampling = Sampling()
     """Beats what the harness asks for, as a profile's does."""
-    expires_in_sec: float = Field(default=86400.0, gt=0, le=86400)
+    expires_in_sec: float = Field(default=float(LONGEST_TOKEN_SEC), gt=0, le=LONGEST_TOKEN_SEC)
 
 
 class Session(Contract):

@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue
 from specs.assessment import Assessment
 from specs.base import Contract
 from specs.errors import Problem
+from specs.grant import LONGEST_TOKEN_SEC
 from specs.ids import Digest, Id, Name
 from specs.interaction import Seal
 from specs.plans import Limits
@@ -335,7 +336,7 @@ class TrialTokenRequest(Contract):
     fence: int
     sampler: Id
     task: Name
-    expires_in_sec: float = Field(gt=0, le=86400)
+    expires_in_sec: float = Field(gt=0, le=LONGEST_TOKEN_SEC)
     """Until the trial's deadline; the hard end of the credential."""
     sampling: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """The profile's sampling, which beats the request's."""

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from runtime.analysis.lineage import RunNode, ancestors_of, every
+from runtime.analysis.lineage import RunNode, ancestors_of
 from runtime.analysis.spans import calls_of
-from runtime.client import OperatorClient
+from runtime.client import OperatorClient, every
 from specs import canonical
 from specs.base import Contract
 from specs.comparison import (

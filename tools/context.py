@@ -62,6 +62,13 @@ class Context:
             )
         return self.home
 
+    def client(self, patience: float) -> OperatorClient:
+        """A client of the gateway, whether it runs or not; `patience` in seconds."""
+        remote = self.remote
+        if remote is None:
+            return OperatorClient.at(self.home, patience=patience)
+        return OperatorClient.connect(remote.place, remote.token, patience=patience)
+
     @asynccontextmanager
     async def gateway(self) -> AsyncGenerator[OperatorClient]:
         """A client of a gateway that runs; starts the stack unless that is forbidden.
@@ -69,13 +76,9 @@ class Context:
         Raises:
             Unavailable: the stack cannot be started, or must not be.
         """
-        remote = self.remote
-        if remote is not None:
-            client = OperatorClient.connect(remote.place, remote.token, patience=PATIENCE_SEC)
-        else:
+        if self.remote is None:
             from tools.stack import ensure_stack
 
             await ensure_stack(self)
-            client = OperatorClient.at(self.home, patience=PATIENCE_SEC)
-        async with client:
+        async with self.client(PATIENCE_SEC) as client:
             yield client

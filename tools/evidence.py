@@ -172,7 +172,7 @@ async def interactions(context: Context, request: Interactions) -> EvidenceView:
     async with context.gateway() as gateway:
         trial = await find_trial(gateway, request.run, request.trial)
         seal = sealed(trial)
-        data = b"" if seal.object is None else await gateway.object(seal.object)
+        data = await segment(gateway, seal)
     calls = evidence.interactions(data)
     extended = {call.intent.parent for call in calls}
     if request.call is not None:
@@ -187,6 +187,11 @@ async def interactions(context: Context, request: Interactions) -> EvidenceView:
         items=[_view(call, request, _unfit(call, seal, extended)) for call in page],
         next=following,
     )
+
+
+async def segment(gateway: OperatorClient, seal: Seal) -> bytes:
+    """The evidence behind a seal; empty where no call was made."""
+    return b"" if seal.object is None else await gateway.object(seal.object)
 
 
 async def find_trial(gateway: OperatorClient, run: str, wanted: str) -> Trial:

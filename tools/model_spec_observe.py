@@ -5,7 +5,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from runtime.client import OperatorClient
 from runtime.specialist.check import Check
 from runtime.specialist.findings import PARTS, Cause, Variant
 from runtime.specialist.recorded import recorded_call
@@ -13,8 +12,8 @@ from runtime.specialist.render import parts
 from specs import canonical, evidence
 from specs.base import Contract
 from specs.model_spec import Parts
-from specs.records import Trial
 from tools.context import Context
+from tools.evidence import segment
 from tools.fields import Input, RunRef
 from tools.model_spec import SpecFile, read_spec
 from tools.registry import READ_LOCAL, operation
@@ -90,11 +89,13 @@ async def observe(context: Context, request: Observe) -> Observed:
     read = silent = 0
     async with context.gateway() as gateway:
         run = await gateway.run(request.run)
-        trials = await _trials(gateway, run.id, request.trials)
+        trials = (await gateway.trials(run.id, counted=True, limit=request.trials)).items
         for trial in trials:
-            data = await _segment(gateway, trial)
-            read += data is not None
-            calls = evidence.interactions(data or b"")
+            seal = trial.settled.seal if trial.settled else None
+            if seal is None:
+                continue
+            read += 1
+            calls = evidence.interactions(await segment(gateway, seal))
             for index, call in enumerate(calls):
                 if not call.request:
                     silent += 1
@@ -127,23 +128,3 @@ async def observe(context: Context, request: Observe) -> Observed:
         counts=dict(counts),
         findings=shown,
     )
-
-
-async def _trials(gateway: OperatorClient, run: str, wanted: int) -> list[Trial]:
-    found: list[Trial] = []
-    cursor: str | None = None
-    while len(found) < wanted:
-        page = await gateway.trials(run, counted=True, cursor=cursor)
-        found += page.items
-        cursor = page.next
-        if cursor is None:
-            break
-    return found[:wanted]
-
-
-async def _segment(gateway: OperatorClient, trial: Trial) -> bytes | None:
-    """A trial's evidence; empty where it made no call, None where none was sealed."""
-    seal = trial.settled.seal if trial.settled else None
-    if seal is None:
-        return None
-    return b"" if seal.object is None else await gateway.object(seal.object)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from journals import Journal
-from runtime.client import OperatorClient, Remote
 from runtime.home import Home
 from specs.errors import PracticumError
 from specs.journal import JournalEntry
@@ -33,7 +32,7 @@ async def _runs(context: Context) -> list[str]:
     try:
         if context.remote is None and not home.gateway_socket.exists():
             return [f"Practicum: no stack runs in {home.root}; the first call starts it."]
-        async with _client(home, context.remote) as gateway:
+        async with context.client(patience=0) as gateway:
             page = await gateway.runs(limit=LOOKED_THROUGH)
     except PracticumError as error:
         return [f"Practicum: the gateway does not answer: {_cut(str(error))}"]
@@ -42,12 +41,6 @@ async def _runs(context: Context) -> list[str]:
         return ["Practicum: no open runs."]
     more = "" if len(opened) <= RUNS else f", the newest {RUNS}"
     return [f"Practicum: {len(opened)} open runs{more}:", *map(_run, opened[:RUNS])]
-
-
-def _client(home: Home, remote: Remote | None) -> OperatorClient:
-    if remote is None:
-        return OperatorClient.at(home, patience=0)
-    return OperatorClient.connect(remote.place, remote.token, patience=0)
 
 
 def _run(run: Run) -> str:

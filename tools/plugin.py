@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,6 +29,8 @@ DATA, SESSION = "CLAUDE_PLUGIN_DATA", "CLAUDE_CODE_SESSION_ID"
 """What Claude Code tells its hooks in their environment: the plugin's folder, and the session."""
 SESSION_START_SEC = 4.0
 """The hook has 30 s; a session should not wait for that."""
+
+TERMINAL = Traits(idempotent=True, local=True, agent=False)
 
 Event = Literal["session-start", "guard", "stop"]
 
@@ -82,24 +85,14 @@ def _installed_text(done: PluginInstalled) -> str:
     return f"Installed {done.plugin} ({done.scope}) into {done.claude}; it is on in new sessions."
 
 
-@operation(
-    "plugin",
-    "path",
-    Traits(read_only=True, idempotent=True, local=True, agent=False),
-    text=_folder_text,
-)
+@operation("plugin", "path", replace(TERMINAL, read_only=True), text=_folder_text)
 async def path(_: Context, __: Where) -> PluginFolder:
     """Print the plugin's folder, as in `claude --plugin-dir "$(practicum plugin path)"`."""
     root = marketplace()
     return PluginFolder(plugin=str(root / "plugins" / "claude"), marketplace=str(root))
 
 
-@operation(
-    "plugin",
-    "install",
-    Traits(idempotent=True, local=True, agent=False),
-    text=_installed_text,
-)
+@operation("plugin", "install", TERMINAL, text=_installed_text)
 async def install(context: Context, request: Install) -> PluginInstalled:
     """Make this installation a marketplace of your Claude Code, and install the plugin from it.
 
@@ -117,12 +110,7 @@ async def install(context: Context, request: Install) -> PluginInstalled:
     return PluginInstalled(plugin=name, scope=request.scope, claude=program)
 
 
-@operation(
-    "plugin",
-    "hook",
-    Traits(idempotent=True, local=True, agent=False),
-    text=_answer_text,
-)
+@operation("plugin", "hook", TERMINAL, text=_answer_text)
 async def hook(context: Context, request: Hook) -> HookAnswer:
     """Answer a hook of the plugin: reads what Claude Code says on stdin.
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import anyio
 from pydantic import Field, JsonValue
 
-from runtime.client import OperatorClient
+from runtime.client import every
 from specs.base import Contract
 from specs.errors import ErrorCode, ErrorObject, Unavailable
 from specs.objective import PolicyLoss
@@ -91,7 +91,7 @@ async def check(context: Context, request: CheckTraining) -> CheckReport:
                 object=ErrorObject(type="run", id=run.id),
                 next=f"practicum run wait {run.id}, then practicum run updates {run.id} --json",
             )
-        trials = await _trials(gateway, run.id)
+        trials = await every(lambda cursor: gateway.trials(run.id, counted=True, cursor=cursor))
         updates = (await gateway.updates(run.id)).items
     return report_of(run, trials, updates)
 
@@ -104,17 +104,6 @@ def _plan(request: CheckTraining) -> dict[str, JsonValue]:
         "loss": request.loss,
         "kl": {"coefficient": 1.0, "reference": "base"},
     }
-
-
-async def _trials(gateway: OperatorClient, run: str) -> list[Trial]:
-    found: list[Trial] = []
-    cursor: str | None = None
-    while True:
-        page = await gateway.trials(run, counted=True, cursor=cursor)
-        found += page.items
-        cursor = page.next
-        if cursor is None:
-            return found
 
 
 def report_of(run: Run, trials: Sequence[Trial], updates: Sequence[Update]) -> CheckReport:

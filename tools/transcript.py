@@ -10,7 +10,7 @@ from specs import evidence
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput
 from tools.context import Context
-from tools.evidence import TrialRef, find_trial, sealed
+from tools.evidence import TrialRef, find_trial, sealed, segment
 from tools.fields import Cursor, Input, RunRef
 from tools.registry import READ, operation
 
@@ -64,7 +64,7 @@ async def read(context: Context, request: Read) -> TranscriptPage:
     async with context.gateway() as gateway:
         trial = await find_trial(gateway, request.run, request.trial)
         seal = sealed(trial)
-        data = b"" if seal.object is None else await gateway.object(seal.object)
+        data = await segment(gateway, seal)
         sampler = (await gateway.run(trial.run)).spec.sampler
         spell = await spelling(gateway, sampler.tokenizer_digest)
     calls = evidence.interactions(data)

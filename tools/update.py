@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from runtime.client import OperatorClient
+from runtime.client import OperatorClient, every
 from specs import canonical
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput, NotFound
@@ -217,14 +217,8 @@ async def find_update(gateway: OperatorClient, run: str, wanted: str) -> Update:
         NotFound: the run has no such update.
         InvalidInput: the short form fits several.
     """
-    found: list[Update] = []
-    cursor: str | None = None
-    while True:
-        page = await gateway.updates(run, limit=100, cursor=cursor)
-        found += [update for update in page.items if update.id.startswith(wanted)]
-        if page.next is None:
-            break
-        cursor = page.next
+    updates = await every(lambda cursor: gateway.updates(run, limit=100, cursor=cursor))
+    found = [update for update in updates if update.id.startswith(wanted)]
     if len(found) > 1:
         raise InvalidInput(
             f"{wanted} fits {len(found)} updates.",

@@ -10,10 +10,10 @@ A lineage may be as long as the training. It is read in pages of one section; th
 shows the head of each.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol
+from typing import Literal
 
 from runtime.analysis.spans import Span, Trials, count_spans, spans
+from runtime.client.paging import every
 from runtime.client.reads import ReadClient
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput
@@ -107,13 +107,6 @@ class Lineage(Contract):
     spans_total: int
     next: str | None = None
     """Cursor of the section shown; the overview has none."""
-
-
-class _Page[T](Protocol):
-    @property
-    def items(self) -> list[T]: ...
-    @property
-    def next(self) -> str | None: ...
 
 
 async def checkpoint_lineage(
@@ -239,18 +232,6 @@ async def updates_of(reads: ReadClient, line: list[RunNode]) -> list[UpdateNode]
             and (node.through_batch is None or update.batch <= node.through_batch)
         ]
     return found
-
-
-async def every[T](read: Callable[[str | None], Awaitable[_Page[T]]]) -> list[T]:
-    """All items of a paged list."""
-    items: list[T] = []
-    cursor: str | None = None
-    while True:
-        page = await read(cursor)
-        items += page.items
-        cursor = page.next
-        if cursor is None:
-            return items
 
 
 def _node(run: Run, through: int | None) -> RunNode:

@@ -12,9 +12,10 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from runtime.analysis.lineage import Lineage, every, run_lineage
+from runtime.analysis.lineage import Lineage, run_lineage
 from runtime.analysis.stats import paired_interval
 from runtime.analysis.transcript import Moved, Transcript, spelling, transcript
+from runtime.client.paging import every
 from runtime.client.reads import ReadClient
 from specs.base import Contract
 from specs.comparison import Interval

@@ -17,7 +17,7 @@ from runtime.client.remote import GATEWAY, TOKEN
 from runtime.execution.context import RunContext
 from runtime.execution.workplace import EnvironmentSpec
 from runtime.native.program import installed_program
-from specs.grant import GrantRequest
+from specs.grant import LONGEST_TOKEN_SEC, GrantRequest
 
 SANDBOX_PORT = 8485
 SANDBOX_URL = f"http://127.0.0.1:{SANDBOX_PORT}"
@@ -63,7 +63,7 @@ async def credentials(context: RunContext, trial: str, seconds: float) -> Creden
                 claim=context.claim.id,
                 fence=context.claim.fence,
                 phase=phase,
-                expires_in_sec=min(seconds, 86400.0),
+                expires_in_sec=min(seconds, LONGEST_TOKEN_SEC),
             ),
         )
         return reply.token

@@ -38,6 +38,7 @@ from specs import canonical
 from specs.assessment import Assessment, NoReward
 from specs.dataset import TaskEntry
 from specs.errors import PracticumError
+from specs.grant import LONGEST_TOKEN_SEC
 from specs.ids import Prefix, new_id
 from specs.interaction import Seal
 from specs.launch import recorded_plan
@@ -262,7 +263,7 @@ class TrialRunner:
                 fence=context.claim.fence,
                 sampler=slot.group.sampler,
                 task=slot.task.name,
-                expires_in_sec=min(seconds, 86400.0),
+                expires_in_sec=min(seconds, LONGEST_TOKEN_SEC),
                 sampling=sampling.model_dump(mode="json", exclude_none=True),
                 max_calls=limits.max_calls,
                 max_output_tokens=limits.max_output_tokens,

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 
 import anyio
 
+from runtime.client.paging import every
 from runtime.execution.context import Gateway
 from runtime.execution.groups import SettledGroup
 from specs.records import Group, Trial
@@ -82,13 +83,10 @@ class Ledger:
 
     async def _fetch(self, group: Group) -> tuple[Trial, ...]:
         """The group's counted trials as recorded, in slot order."""
-        trials: list[Trial] = []
-        cursor: str | None = None
-        while True:
-            page = await self._gateway.trials(
-                self._run, group=group.id, counted=True, cursor=cursor
+        return tuple(
+            await every(
+                lambda cursor: self._gateway.trials(
+                    self._run, group=group.id, counted=True, cursor=cursor
+                )
             )
-            trials += page.items
-            cursor = page.next
-            if cursor is None:
-                return tuple(trials)
+        )

@@ -1,9 +1,9 @@
 """Everything that is recorded of one run, read page by page for `verify`."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from runtime.client.paging import every
 from runtime.learning.supervised import SourceRecords
 from specs.dataset import Dataset
 from specs.events import Event, EventPage
@@ -34,13 +34,6 @@ class RunReads(SourceRecords, Protocol):
     ) -> CheckpointPage: ...
 
 
-class _Page[T](Protocol):
-    @property
-    def items(self) -> list[T]: ...
-    @property
-    def next(self) -> str | None: ...
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """The records of a run, each list in its order."""
@@ -65,10 +58,10 @@ class Snapshot:
 async def take_snapshot(reads: RunReads, run: str) -> Snapshot:
     """Read all records of a run. On cancel nothing is left behind."""
     found = await reads.run(run)
-    groups = await _all(lambda cursor: reads.groups(run, cursor=cursor))
-    trials = await _all(lambda cursor: reads.trials(run, cursor=cursor))
-    updates = await _all(lambda cursor: reads.updates(run, cursor=cursor))
-    checkpoints = await _all(lambda cursor: reads.checkpoints(run, cursor=cursor))
+    groups = await every(lambda cursor: reads.groups(run, cursor=cursor))
+    trials = await every(lambda cursor: reads.trials(run, cursor=cursor))
+    updates = await every(lambda cursor: reads.updates(run, cursor=cursor))
+    checkpoints = await every(lambda cursor: reads.checkpoints(run, cursor=cursor))
     named = {found.spec.sampler.id, *(group.sampler for group in groups)}
     named |= {update.sampler_after for update in updates if update.sampler_after is not None}
     return Snapshot(
@@ -80,17 +73,6 @@ async def take_snapshot(reads: RunReads, run: str) -> Snapshot:
         checkpoints=tuple(checkpoints),
         samplers={name: await reads.sampler(name) for name in sorted(named)},
     )
-
-
-async def _all[T](read: Callable[[str | None], Awaitable[_Page[T]]]) -> list[T]:
-    items: list[T] = []
-    cursor: str | None = None
-    while True:
-        page = await read(cursor)
-        items += page.items
-        cursor = page.next
-        if cursor is None:
-            return items
 
 
 async def _events(reads: RunReads, run: str) -> tuple[Event, ...]:

@@ -10,11 +10,11 @@ from pydantic import BaseModel, JsonValue
 from runtime.execution.context import RunContext
 from specs.assessment import Assessment
 from specs.ids import Prefix, new_id
-from specs.records import Group, Trial, TrialOpen, TrialOutcome, TrialSettled, TrialState
+from specs.records import Group, Trial, TrialOpen, TrialOutcome, TrialSettled
 from specs.run import SamplerRef
 from specs.worker_api import TrialOpened, TrialSettledWrite
 from tests.runtime.learning.live import Live
-from tests.runtime.learning.support import AT, Turn, record
+from tests.runtime.learning.support import Turn, record, settled_trial
 
 PLAN: dict[str, JsonValue] = {
     "kind": "training",
@@ -152,21 +152,7 @@ class Varied(Live):
             id=new_id(Prefix.ASSESSMENT), trial=trial, assessor="verifier", reward=reward
         )
         await ctx.write(TrialSettledWrite(settled=settled, assessment=assessment))
-        return Trial(
-            id=trial,
-            run=ctx.run,
-            group=group.id,
-            batch=group.batch,
-            index=index,
-            task=group.task,
-            sampler=sampler.id,
-            fence=ctx.claim.fence,
-            state=TrialState.SETTLED,
-            counted=True,
-            opened_at=AT,
-            settled=settled,
-            assessment=assessment,
-        )
+        return settled_trial(ctx, group, index, settled, assessment)
 
     async def _turns(self, sampler: SamplerRef, seed: int, kind: _Kind) -> Sequence[Turn]:
         async def said(prompt: list[int], place: int) -> Any:

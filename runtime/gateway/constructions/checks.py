@@ -17,7 +17,12 @@ from runtime.gateway.lookup import AnyRow
 from runtime.gateway.refusals import conflict, invalid
 from runtime.storage.tables import checkpoints, comparisons, runs
 from specs.comparison import Comparison, Side
-from specs.construction import METHOD_RUNS, ConstructionBudget, PlannedAssessment
+from specs.construction import (
+    METHOD_RUNS,
+    ConstructionBudget,
+    PlannedAssessment,
+    ProbeAllowance,
+)
 from specs.construction_records import (
     ApprovalRules,
     Bulk,
@@ -27,6 +32,7 @@ from specs.construction_records import (
     Record,
     Review,
     RowsFile,
+    Spend,
     Training,
 )
 from specs.errors import Conflict, ErrorCode, ErrorObject, InvalidInput
@@ -145,11 +151,26 @@ def _probe(case: Case, record: Probe) -> Found:
                 next=f"practicum run wait {run}",
             )
         states[run] = row.state
-    before = spending.spent(case.connection, case.history, probing=True)
-    files = _new(case, record.files, ("probe",))
-    total = spending.add([before, spending.declared([record.model_copy(update={"files": files})])])
-    spending.require_within(case.history, total, case.budget.probe, "this probe")
-    return {"runs": states, "probe_spend": total.model_dump(mode="json")}
+    spend = _spend(case, record, case.budget.probe, "this probe", probing=True)
+    return {"runs": states, "probe_spend": spend.model_dump(mode="json")}
+
+
+def _spend(
+    case: Case,
+    record: Probe | Bulk,
+    allowed: ConstructionBudget | ProbeAllowance,
+    what: str,
+    *,
+    probing: bool,
+) -> Spend:
+    """What is spent with a record, which must be within what is allowed."""
+    files = _new(case, record.files, ("probe",) if probing else ("probe", "bulk"))
+    found = spending.of_runs(case.connection, case.history.id)
+    before = spending.total(case.history, found, probing=probing)
+    declared = spending.declared([record.model_copy(update={"files": files})])
+    spend = spending.add([before, declared])
+    spending.require_within(case.history, spend, allowed, what)
+    return spend
 
 
 def _review(case: Case, record: Review) -> Found:
@@ -186,12 +207,9 @@ def _bulk(case: Case, record: Bulk) -> Found:
             "Use other tasks, or revise the plan.",
         )
     states: Found = {run: case.run(run).state for run in record.runs}
-    before = spending.spent(case.connection, case.history, probing=False)
-    files = _new(case, record.files, ("probe", "bulk"))
-    total = spending.add([before, spending.declared([record.model_copy(update={"files": files})])])
-    spending.require_within(case.history, total, case.budget, "this data")
+    spend = _spend(case, record, case.budget, "this data", probing=False)
     datasets = case.digests("dataset", record.datasets)
-    return {"datasets": dict(datasets), "runs": states, "spend": total.model_dump(mode="json")}
+    return {"datasets": dict(datasets), "runs": states, "spend": spend.model_dump(mode="json")}
 
 
 def _training(case: Case, record: Training) -> Found:

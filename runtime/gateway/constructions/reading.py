@@ -40,6 +40,7 @@ def construction_of(connection: Connection, found: History) -> Construction:
     """Everything of a construction."""
     row, review, approval = found.row, found.review, found.approval
     budget = found.plan.budget
+    spent = spending.of_runs(connection, row.id)
     return Construction(
         id=row.id,
         name=row.name,
@@ -56,19 +57,18 @@ def construction_of(connection: Connection, found: History) -> Construction:
         approval_subject=found.approval_subject,
         approver=None if approval is None else Approval.model_validate(approval.record).approver,
         probe_spend=SpendView(
-            spent=spending.spent(connection, found, probing=True),
+            spent=spending.total(found, spent, probing=True),
             allowed=budget and budget.probe,
         ),
-        total_spend=SpendView(
-            spent=spending.spent(connection, found, probing=False), allowed=budget
-        ),
-        runs=[_run(connection, run) for run in spending.run_rows(connection, row.id)],
+        total_spend=SpendView(spent=spending.total(found, spent, probing=False), allowed=budget),
+        runs=[_run(one) for one in spent],
         steps=list(found.steps),
         next=next_step(row.id, found.state),
     )
 
 
-def _run(connection: Connection, row: AnyRow) -> ConstructionRun:
+def _run(spent: spending.Spent) -> ConstructionRun:
+    row = spent.run
     admitted = views.construction(row)
     assert admitted is not None
     return ConstructionRun(
@@ -77,7 +77,7 @@ def _run(connection: Connection, row: AnyRow) -> ConstructionRun:
         state=RunState(row.state),
         construction=admitted,
         planned_slots=row.planned_slots,
-        spend=spending.of_run(connection, row),
+        spend=spent.spend,
     )
 
 

@@ -8,6 +8,7 @@ Spend of earlier versions stays spent.
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 import sqlalchemy as sa
@@ -37,13 +38,21 @@ type Use = Literal["probe", "work"]
 _APPLIED = (UpdateState.ACKNOWLEDGED, UpdateState.UNRESOLVED)
 
 
-def run_rows(connection: Connection, construction: str) -> list[AnyRow]:
-    """Runs that were admitted under a construction, oldest first."""
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A run under a construction, and what it counts."""
+
+    run: AnyRow
+    spend: Spend
+
+
+def of_runs(connection: Connection, construction: str) -> list[Spent]:
+    """The runs that were admitted under a construction, oldest first."""
     query = sa.select(runs).where(runs.c.construction_id == construction).order_by(runs.c.id)
-    return list(connection.execute(query).all())
+    return [Spent(run, _of_run(connection, run)) for run in connection.execute(query).all()]
 
 
-def of_run(connection: Connection, run: AnyRow) -> Spend:
+def _of_run(connection: Connection, run: AnyRow) -> Spend:
     """What one run has spent, or may still spend."""
     used = usage.usage(connection, run)
     if not RunState(run.state).terminal:
@@ -67,14 +76,14 @@ def of_run(connection: Connection, run: AnyRow) -> Spend:
     )
 
 
-def spent(
-    connection: Connection, history: History, *, probing: bool, without: str | None = None
+def total(
+    history: History, found: Iterable[Spent], *, probing: bool, without: str | None = None
 ) -> Spend:
     """In all, or with `probing` before approval alone; `without` leaves a run out."""
     counted = [
-        of_run(connection, run)
-        for run in run_rows(connection, history.id)
-        if run.id != without and (run.construction_use == "probe" or not probing)
+        one.spend
+        for one in found
+        if one.run.id != without and (one.run.construction_use == "probe" or not probing)
     ]
     kinds = ("probe",) if probing else ("probe", "bulk")
     return add([*counted, declared(record_of(s) for s in history.steps if s.kind in kinds)])
@@ -106,7 +115,7 @@ def add(parts: Iterable[Spend]) -> Spend:
 
 
 def require_within(
-    history: History, total: Spend, allowed: ConstructionBudget | ProbeAllowance, what: str
+    history: History, spend: Spend, allowed: ConstructionBudget | ProbeAllowance, what: str
 ) -> None:
     """Refuse a total beyond what the plan allows.
 
@@ -115,7 +124,7 @@ def require_within(
     """
     place = "budget.probe" if isinstance(allowed, ProbeAllowance) else "budget"
     for field in type(allowed).model_fields:
-        limit, value = getattr(allowed, field), getattr(total, field, None)
+        limit, value = getattr(allowed, field), getattr(spend, field, None)
         if limit is not None and value is not None and value > limit:
             raise Conflict(
                 f"With {what}, {value:g} {field} would be spent under the construction; its plan"
@@ -154,10 +163,11 @@ def admit(
         tokens=plan.limits.run.max_tokens or 0,
         seconds=plan.limits.run.max_sec or 0.0,
     )
-    before = spent(connection, history, probing=use == "probe")
+    found = of_runs(connection, history.id)
+    before = total(history, found, probing=use == "probe")
     require_within(history, add([before, needed]), allowed, "this run")
     if use == "probe":  # a probe is part of the whole
-        before = spent(connection, history, probing=False)
+        before = total(history, found, probing=False)
         require_within(history, add([before, needed]), budget, "this run")
     return RunConstruction(id=history.id, version=history.row.version, use=use)
 
@@ -171,7 +181,8 @@ def extend(connection: Connection, caller: Caller, run: AnyRow, limits: Limits) 
     if budget is None:
         return
     probing = run.construction_use == "probe"
-    others = spent(connection, history, probing=probing, without=run.id)
+    found = of_runs(connection, history.id)
+    others = total(history, found, probing=probing, without=run.id)
     wanted = Spend(tokens=limits.run.max_tokens or 0, seconds=limits.run.max_sec or 0.0)
     allowed = budget.probe if probing else budget
     require_within(history, add([others, wanted]), allowed, "this extension")

@@ -99,13 +99,13 @@ class Records:
         return HeartbeatReply(cancelling=False)
 
     async def complete(self, run: str, completion: Completion) -> None:
-        raise NotImplementedError
+        raise AssertionError("a claim is completed by the worker, not by a driver")
 
     async def token(self, run: str, trial: str, request: TrialTokenRequest) -> TrialToken:
-        raise NotImplementedError
+        raise AssertionError("no trial of the bench has a credential")
 
     async def grant(self, run: str, trial: str, request: GrantRequest) -> GrantToken:
-        raise NotImplementedError
+        raise AssertionError("no trial of the bench has a credential")
 
     async def records(self, run: str) -> RunRecords:
         return self.now()
@@ -250,7 +250,7 @@ class Records:
             case LogWritten():
                 self.log.append(write.piece.text)
             case _:
-                raise NotImplementedError(write.type)
+                raise AssertionError(f"no driver writes {write.type}")
 
     def _enter(self, update: str, state: UpdateState, **values: Any) -> None:
         row = self.updates[update]

@@ -23,7 +23,7 @@ from specs.ids import Prefix, new_id
 from specs.operator_api import ModelList
 from specs.plans import EvaluationPlan, SupervisedPlan
 from specs.profile import Profile
-from specs.records import Group, Trial, TrialOpen, TrialOutcome, TrialSettled, TrialState
+from specs.records import Group, Trial, TrialOpen, TrialOutcome, TrialSettled
 from specs.run import SamplerRef
 from specs.worker_api import (
     BatchSettled,
@@ -34,7 +34,7 @@ from specs.worker_api import (
     TrialSettledWrite,
 )
 from tests.runtime.gateway import stage
-from tests.runtime.learning.support import AT, Turn, record
+from tests.runtime.learning.support import Turn, record, settled_trial
 
 LEASE = 900.0
 """Nobody renews it here, and machines are slow."""
@@ -153,21 +153,7 @@ class Live:
             reason=None if scored else NoReward.VERIFIER_FAILED,
         )
         await ctx.write(TrialSettledWrite(settled=settled, assessment=assessment))
-        return Trial(
-            id=trial,
-            run=ctx.run,
-            group=group.id,
-            batch=group.batch,
-            index=index,
-            task=group.task,
-            sampler=sampler.id,
-            fence=ctx.claim.fence,
-            state=TrialState.SETTLED,
-            counted=True,
-            opened_at=AT,
-            settled=settled,
-            assessment=assessment,
-        )
+        return settled_trial(ctx, group, index, settled, assessment)
 
     async def _sample(self, sampler: SamplerRef, prompt: list[int], seed: int) -> Turn:
         (sampled,) = await self.compute.sample(

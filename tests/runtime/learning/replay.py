@@ -34,7 +34,7 @@ from specs.errors import Unavailable
 from specs.ids import Prefix, new_id
 from specs.interaction import Intent, Interaction
 from specs.profile import Profile
-from specs.records import Group, Trial, TrialOpen, TrialOutcome, TrialSettled, TrialState
+from specs.records import Group, Trial, TrialOpen, TrialOutcome, TrialSettled
 from specs.run import SamplerRef
 from specs.worker_api import (
     GroupOpened,
@@ -43,7 +43,7 @@ from specs.worker_api import (
     TrialSettledWrite,
     Write,
 )
-from tests.runtime.learning.support import AT, seal_of
+from tests.runtime.learning.support import seal_of, settled_trial
 
 LEASE_SEC = 900.0
 
@@ -144,21 +144,7 @@ class Recording:
         changes = {"id": new_id(Prefix.ASSESSMENT), "trial": name}
         assessment = old.assessment.model_copy(update=changes)
         await ctx.write(TrialSettledWrite(settled=settled, assessment=assessment), *more)
-        return Trial(
-            id=name,
-            run=ctx.run,
-            group=group.id,
-            batch=group.batch,
-            index=old.index,
-            task=group.task,
-            sampler=group.sampler,
-            fence=ctx.claim.fence,
-            state=TrialState.SETTLED,
-            counted=True,
-            opened_at=AT,
-            settled=settled,
-            assessment=assessment,
-        )
+        return settled_trial(ctx, group, old.index, settled, assessment)
 
 
 def renamed(data: bytes, changes: dict[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from runtime.execution.context import RunContext
 from specs import evidence
 from specs.assessment import Assessment, NoReward
 from specs.canonical import digest_bytes
@@ -23,7 +24,7 @@ from specs.interaction import (
     Seal,
     Superseded,
 )
-from specs.records import Trial, TrialOutcome, TrialSettled, TrialState
+from specs.records import Group, Trial, TrialOutcome, TrialSettled, TrialState
 
 AT = "2026-01-01T00:00:00Z"
 RUN = new_id(Prefix.RUN)
@@ -186,4 +187,25 @@ def seal_of(trial: str, run: str, fence: int, data: bytes, calls: Sequence[Inter
         complete=not states[CallState.LOST],
         prompt_tokens=sum(len(call.prompt) for call in calls),
         output_tokens=sum(len(call.output) for call in calls),
+    )
+
+
+def settled_trial(
+    ctx: RunContext, group: Group, index: int, settled: TrialSettled, assessment: Assessment
+) -> Trial:
+    """The record of a trial that a driver has settled in a run."""
+    return Trial(
+        id=settled.trial,
+        run=ctx.run,
+        group=group.id,
+        batch=group.batch,
+        index=index,
+        task=group.task,
+        sampler=group.sampler,
+        fence=ctx.claim.fence,
+        state=TrialState.SETTLED,
+        counted=True,
+        opened_at=AT,
+        settled=settled,
+        assessment=assessment,
     )
