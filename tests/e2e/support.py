@@ -10,12 +10,16 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from runtime.client import OperatorClient
 from runtime.home import Home
@@ -192,6 +196,21 @@ async def until_sealed(home: Path, session: str) -> Session:
             while (found := await gateway.session(session)).seal is None:  # noqa: ASYNC110
                 await anyio.sleep(0.2)
             return found
+
+
+@contextmanager
+def own_stack() -> Generator[Stack]:
+    """A home and a model cache of one's own, not started; the stack is ended and checked after."""
+    with (
+        tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        made = Stack(Path(name))
+        patch.setenv("PRACTICUM_MODELS", str(made.root / "models"))
+        yield made
+        down = made.run("down")
+        assert down.code == 0, down.err
+        assert not made.processes()
 
 
 def write_tasks(folder: Path, count: int) -> None:

@@ -5,9 +5,7 @@ smollm2-135m-instruct; where either cannot be had, these tests are skipped.
 """
 
 import json
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,7 +16,7 @@ from runtime.native import engines
 from specs.claude_code import PINNED_VERSION
 from specs.errors import Unavailable
 from tests.e2e import support
-from tests.e2e.support import Stack, profile, write_tasks
+from tests.e2e.support import Stack, own_stack, profile, write_tasks
 from tests.e2e.terminal import Terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(600)]
@@ -63,17 +61,13 @@ def stack() -> Iterator[Stack]:
     try:
         engines.install()
         cached = models.pull(models.SMOLLM2)
+        source = models.models_folder() / cached.name
     except Unavailable as error:
         pytest.skip(str(error))
-    with (
-        tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        made = Stack(Path(name))
+    with own_stack() as made:
         folder = made.root / "models"
         folder.mkdir()
-        (folder / cached.name).symlink_to(models.models_folder() / cached.name)
-        patch.setenv("PRACTICUM_MODELS", str(folder))
+        (folder / cached.name).symlink_to(source)
         write_tasks(made.root / "tasks", 1)
         task = made.root / "tasks" / "task-0" / "task.toml"
         text = task.read_text().replace("memory_mb = 256", "memory_mb = 2048")
@@ -89,9 +83,6 @@ def stack() -> Iterator[Stack]:
         made.json("model", "pull", "scripted/claude", "--scenario", file)
         made.json("dataset", "publish", str(made.root / "tasks"), "--as", "e2e/parity@v1")
         yield made
-        down = made.run("down")
-        assert down.code == 0, down.err
-        assert not made.processes()
 
 
 def until_sealed(stack: Stack, session: str) -> dict[str, Any]:

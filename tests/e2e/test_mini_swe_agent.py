@@ -16,7 +16,7 @@ import pytest
 
 from runtime.native.engines import tools_folder
 from specs.interaction import BranchReason, CallState
-from tests.e2e.support import Stack, profile, write_tasks
+from tests.e2e.support import Stack, own_stack, profile, write_tasks
 
 pytestmark = [
     pytest.mark.anyio,
@@ -77,12 +77,7 @@ def installed() -> Path:
 def stack() -> Iterator[Stack]:
     """A running stack whose sandboxes see the harness, with a scripted model of Qwen's family."""
     source = installed()
-    with (
-        tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        made = Stack(Path(name))
-        patch.setenv("PRACTICUM_MODELS", str(made.root / "models"))
+    with own_stack() as made:
         made.home.mkdir(mode=0o700)
         tool = {"source": str(source), "target": INSIDE, "version": VERSION}
         lines = [f"{key} = {json.dumps(value)}" for key, value in tool.items()]
@@ -102,9 +97,6 @@ def stack() -> Iterator[Stack]:
         made.json("model", "pull", "scripted/mini", "--scenario", file)
         made.json("dataset", "publish", str(made.root / "tasks"), "--as", "e2e/parity@v1")
         yield made
-        down = made.run("down")
-        assert down.code == 0, down.err
-        assert not made.processes()
 
 
 async def test_mini_swe_agent_works_through_chat_completions(stack: Stack) -> None:

@@ -7,7 +7,6 @@ tool folder, which npm installs once; where it cannot be had, these tests are sk
 """
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from runtime.learning.packing import pack
 from runtime.native import engines
 from specs.errors import Unavailable
 from specs.interaction import Interaction
-from tests.e2e.support import Attempt, Stack
+from tests.e2e.support import Attempt, Stack, own_stack
 
 pytestmark = [
     pytest.mark.anyio,
@@ -45,19 +44,11 @@ def stack() -> Iterator[Stack]:
         engines.install()
     except Unavailable as error:
         pytest.skip(str(error))
-    with (
-        tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        made = Stack(Path(name))
-        patch.setenv("PRACTICUM_MODELS", str(made.root / "models"))
+    with own_stack() as made:
         up = made.run("up")
         assert up.code == 0, up.err
         made.json("dataset", "publish", str(NATIVE / "session-tasks"), "--as", "e2e/native@v1")
         yield made
-        down = made.run("down")
-        assert down.code == 0, down.err
-        assert not made.processes()
 
 
 def play(stack: Stack, family: str) -> Attempt:

@@ -21,7 +21,7 @@ from specs import evidence
 from specs.claude_code import PINNED_VERSION
 from specs.errors import Unavailable
 from specs.interaction import Interaction
-from tests.e2e.support import Stack, profile, until_sealed, write_tasks
+from tests.e2e.support import Stack, own_stack, profile, until_sealed, write_tasks
 from tests.skills.pages import PLUGIN
 from tests.tools.test_plugin import LONGEST_START, write_command
 from tools.hooks import SERVERS
@@ -59,12 +59,7 @@ def stack() -> Iterator[Stack]:
         engines.install()
     except Unavailable as error:
         pytest.skip(str(error))
-    with (
-        tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        made = Stack(Path(name))
-        patch.setenv("PRACTICUM_MODELS", str(made.root / "models"))
+    with own_stack() as made:
         write_command(made.root / "practicum")
         up = made.run("up")
         assert up.code == 0, up.err
@@ -87,9 +82,6 @@ def stack() -> Iterator[Stack]:
             file = made.write("scenario.json", scenario).removeprefix("@")
             made.json("model", "pull", model, "--scenario", file)
         yield made
-        down = made.run("down")
-        assert down.code == 0, down.err
-        assert not made.processes()
 
 
 async def played(

@@ -4,7 +4,6 @@ The service is a loopback one that speaks its own protocol; everything else is t
 """
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from specs.interaction import CallState
-from tests.e2e.support import Stack, profile, write_tasks
+from tests.e2e.support import Stack, own_stack, profile, write_tasks
 from tests.e2e.test_kill import PLAN
 from tests.proxy.test_upstream import KEY, Service, message, serving
 
@@ -39,12 +38,7 @@ def service() -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def stack(service: Service) -> Iterator[Stack]:
     """A running stack that knows the service as `upstream/judge`."""
-    with (
-        tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        made = Stack(Path(name))
-        patch.setenv("PRACTICUM_MODELS", str(made.root / "models"))
+    with pytest.MonkeyPatch.context() as patch, own_stack() as made:
         patch.setenv("JUDGE_KEY", KEY)
         made.home.mkdir(mode=0o700)
         known = {
@@ -63,9 +57,6 @@ def stack(service: Service) -> Iterator[Stack]:
         assert up.code == 0, up.err
         made.json("dataset", "publish", str(made.root / "tasks"), "--as", "e2e/parity@v1")
         yield made
-        down = made.run("down")
-        assert down.code == 0, down.err
-        assert not made.processes()
 
 
 async def test_an_upstream_works_in_a_trial_and_its_evidence_verifies(

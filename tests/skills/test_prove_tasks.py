@@ -5,13 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import Stack
+from tests.e2e.support import Stack, own_stack
 from tests.skills.pages import ROOT
 from tests.tools.test_plugin import write_command
 
@@ -23,18 +21,11 @@ SORT = "practice-03-sort-lines"
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    with (
-        tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        made = Stack(Path(name))
-        patch.setenv("PRACTICUM_MODELS", str(made.root / "models"))
+    with own_stack() as made:
         write_command(made.root / "practicum")
         assert made.run("up", timeout=150).code == 0
         assert made.run("model", "pull", "tiny").code == 0
         yield made
-        assert made.run("down").code == 0
-        assert made.processes() == []
 
 
 def test_a_verifier_that_pays_for_nothing_is_found_and_a_sound_one_is_not(stack: Stack) -> None:

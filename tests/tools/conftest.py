@@ -7,6 +7,7 @@ import pytest
 
 from runtime.compute.router import LocalCompute
 from tests.runtime.gateway import stage
+from tests.runtime.gateway.stage import Stack
 from tests.runtime.learning.conftest import template
 from tests.runtime.learning.live import Live
 from tests.tools.ground import ground
@@ -23,3 +24,11 @@ async def live(
     home = stage.prepared_home(short_dir, template)
     async with LocalCompute(tmp_path / "compute") as local, ground(home, local) as made:
         yield made
+
+
+@pytest.fixture
+async def stack(short_dir: Path, template: Path) -> AsyncIterator[Stack]:
+    """A gateway with a published profile and dataset, and no other part."""
+    async with stage.running(stage.prepared_home(short_dir, template)) as running:
+        await stage.publish(running)
+        yield running

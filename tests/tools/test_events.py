@@ -1,8 +1,5 @@
 """Waiting for an event is told while it lasts, and ends with the event."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import anyio
 import pytest
 
@@ -13,13 +10,6 @@ from tools import registry, run_records
 from tools.context import Context
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def stack(short_dir: Path, template: Path) -> AsyncIterator[Stack]:
-    async with stage.running(stage.prepared_home(short_dir, template)) as running:
-        await stage.publish(running)
-        yield running
 
 
 async def test_a_wait_is_told_and_ends_with_the_next_event(

@@ -3,8 +3,6 @@
 import json
 import zlib
 from array import array
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +21,6 @@ from tools.model_spec_observe import Observed
 
 pytestmark = pytest.mark.anyio
 AT = "2026-01-01T00:00:00Z"
-
-
-@pytest.fixture
-async def stack(short_dir: Path) -> AsyncIterator[Stack]:
-    home = stage.prepared_home(short_dir, stage.migrated(short_dir))
-    async with stage.running(home) as running:
-        await stage.publish(running)
-        yield running
 
 
 def segment(trial: str, sampler: str, system: str, answer: str) -> bytes:

@@ -1,8 +1,5 @@
 """Sessions by operation: listed, shown, closed; and ended in place of a command that was killed."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from specs.errors import PracticumError
@@ -15,14 +12,6 @@ from tools.agent import opened
 from tools.context import Context
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def stack(short_dir: Path) -> AsyncIterator[Stack]:
-    home = stage.prepared_home(short_dir, stage.migrated(short_dir))
-    async with stage.running(home) as running:
-        await stage.publish(running)
-        yield running
 
 
 def request() -> SessionRequest:
