@@ -89,8 +89,6 @@ def test_what_is_not_there_exits_3_and_a_judge_is_refused(stack: Stack) -> None:
 
 def test_a_run_is_followed_read_and_compared(stack: Stack) -> None:
     run = start(stack).json()["run"]
-    early = stack.run("run", "events", run, "--follow", "--timeout", "10ms", "--json")
-    assert code(early) == (4, "wait_timed_out")
     followed = stack.run("run", "events", run, "--follow", "--timeout", "4m", "--json", timeout=300)
     assert followed.code == 0
     lines = [json.loads(line) for line in followed.out.splitlines()]
@@ -106,8 +104,10 @@ def test_a_run_is_followed_read_and_compared(stack: Stack) -> None:
     assert stack.run("run", "verify", run, "--samples", "0").code == 0
 
 
-def test_a_cancelled_run_ends_and_waiting_for_it_fails(stack: Stack) -> None:
+def test_a_wait_ends_at_its_timeout_and_fails_once_its_run_is_cancelled(stack: Stack) -> None:
     run = start(stack, plan={"trials_per_task": 100}).json()["run"]
+    early = stack.run("run", "events", run, "--follow", "--timeout", "10ms", "--json")
+    assert code(early) == (4, "wait_timed_out")
     assert stack.json("run", "cancel", run)["state"] in ("cancelling", "cancelled")
     waited = stack.run("run", "wait", run, "--timeout", "3m", "--json", timeout=240)
     assert (waited.code, json.loads(waited.out)["state"]) == (1, "cancelled")
