@@ -15,6 +15,7 @@ from pydantic.json_schema import models_json_schema
 from specs import (
     comparison,
     construction_records,
+    episode,
     grant,
     journal,
     operator_api,
@@ -61,6 +62,7 @@ DOCUMENTS: dict[str, Any] = {
 MODULES = {
     "comparison": comparison,
     "construction-records": construction_records,
+    "episode": episode,
     "journal": journal,
     "grant": grant,
     "operator-api": operator_api,

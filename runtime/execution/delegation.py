@@ -22,6 +22,8 @@ from specs.grant import LONGEST_TOKEN_SEC, GrantRequest
 SANDBOX_PORT = 8485
 SANDBOX_URL = f"http://127.0.0.1:{SANDBOX_PORT}"
 """Where the gateway is, seen from inside a sandbox."""
+TRIAL = "PRACTICUM_TRIAL"
+"""Variable of a task's tests: the id of the trial that they judge."""
 PROGRAM = "/opt/practicum/app"
 """Where the program lies there; `practicum` is on the PATH."""
 
@@ -30,13 +32,14 @@ PROGRAM = "/opt/practicum/app"
 class Credentials:
     """The two grants of one trial."""
 
+    trial: str
     agent: str
     verifier: str
 
     @property
     def verifier_environment(self) -> Mapping[str, str]:
-        """With it `practicum … --json` works in a task's tests."""
-        return {GATEWAY: SANDBOX_URL, TOKEN: self.verifier}
+        """With it `practicum … --json` works in a task's tests, which learn whose they are."""
+        return {GATEWAY: SANDBOX_URL, TOKEN: self.verifier, TRIAL: self.trial}
 
 
 async def opened(environment: EnvironmentSpec, socket: Path) -> EnvironmentSpec:
@@ -68,4 +71,4 @@ async def credentials(context: RunContext, trial: str, seconds: float) -> Creden
         )
         return reply.token
 
-    return Credentials(await one("agent"), await one("verifier"))
+    return Credentials(trial, await one("agent"), await one("verifier"))
