@@ -19,6 +19,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from runtime.home import Home
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
@@ -96,8 +97,17 @@ async def serve_http(
         InvalidInput: the host is refused, see `check_host`.
     """
     check_host(host, names)
+    app = http_app(server, home.mcp_key(), names)
+    await serve_app(app, host, port, str(home.mcp_key_file))
+
+
+async def serve_app(app: ASGIApp, host: str, port: int, key: str) -> None:
+    """Serve an application at an address until a signal.
+
+    :param key: where the key stands; told with the address.
+    """
     config = uvicorn.Config(
-        http_app(server, home.mcp_key(), names),
+        app,
         host=host,
         port=port,
         lifespan="on",
@@ -105,22 +115,20 @@ async def serve_http(
         log_config=None,
         timeout_graceful_shutdown=DRAIN_SEC,
     )
-    await _Server(config, home).serve()
+    await _Server(config, key).serve()
 
 
 class _Server(uvicorn.Server):
     """Uvicorn, which says where it listens once it does."""
 
-    def __init__(self, config: uvicorn.Config, home: Home) -> None:
+    def __init__(self, config: uvicorn.Config, key: str) -> None:
         super().__init__(config)
-        self._home = home
+        self._key = key
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
         await super().startup(sockets)
         for listening in self.servers:
             host, port = listening.sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            sys.stderr.write(
-                f"serving http://{shown}:{port}{PATH}; bearer key: {self._home.mcp_key_file}\n"
-            )
+            sys.stderr.write(f"serving http://{shown}:{port}{PATH}; bearer key: {self._key}\n")
             sys.stderr.flush()

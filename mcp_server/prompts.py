@@ -34,22 +34,26 @@ RECIPES = (
 Make a model good at this: {request}
 Start from the model: {model}
 
-1. Look first: stack_status, model_list, dataset_list, profile_list, run_list, checkpoint_list.
-   Say what is already there, and reuse it.
+1. Look first: journal_list (and journal_show: has another begun?), stack_status, model_list,
+   dataset_list, profile_list, run_list, checkpoint_list. Say what is there, and reuse it. If there
+   is no journal of this work, journal_new; journal_append what you find out and decide as you go.
 2. Write down what the model will have when it works (instructions, tools, files) and what counts
-   as good. Decide what belongs into weights, into instructions, and into tools; if instructions
-   alone may do, measure that first.
-3. Split tasks before anything is trained: dataset_publish, then dataset_select for training and
-   for held-out tasks. The held-out ones are for comparing, once.
-4. profile_validate, profile_publish. Baseline: run_start on the held-out tasks with dry_run, then
-   without; run_wait; run_result.
-5. Show the user the plan, its cost (train_start with dry_run) and the baseline, and wait for a
-   yes. Read plan and profile schemas at practicum://schemas/plan and practicum://schemas/profile.
-6. Data for a supervised plan: make a few rows, read them with train_preview as the model would,
-   have them reviewed with fresh eyes, and only then make the rest.
-7. train_start with an idempotency_key; run_wait; run_updates; run_verify.
+   as good: model_spec_create, model_spec_validate. Decide what belongs into weights, into
+   instructions, and into tools; if instructions alone may do, measure that first.
+3. Split tasks before anything is trained: dataset_publish, then dataset_split. The held-out part
+   is for comparing, once.
+4. model_spec_render gives the profile: profile_validate, profile_publish. Baseline: run_start on
+   the held-out tasks with dry_run, then without; run_wait; run_result.
+5. construction_create: deployment, queries, data, method, assessment, budget in one plan (method
+   none, if instructions do). construction_record kind propose; then a small probe of the data:
+   read its rows with train_preview as the model would, model_spec_check them, record kind probe;
+   have them reviewed with fresh eyes, record kind review.
+6. Show the user plan, probe, review and cost (train_start with dry_run), wait for a yes, and
+   construction_approve with who said it. Only then make the rest of the data: kind bulk.
+7. train_start with construction and an idempotency_key; run_wait; run_updates; run_verify.
 8. Put the checkpoint of run_checkpoints into agent.model of the same profile, run_start it on the
-   held-out tasks, run_compare with the baseline. Report better, worse or inconclusive as it says.
+   held-out part, run_compare with the baseline. Report better, worse or inconclusive as it says,
+   and journal_append it.
 Stop and ask when a budget would be passed, a check fails twice, or the comparison is not better.
 """,
     ),
@@ -62,7 +66,7 @@ Read the run {run} and say what it shows.
 
 1. run_show: kind, state and, if it did not complete, the reason.
 2. run_result: do not mix up slots, trials, tasks and updates. A missing reward is a reason, not 0.
-3. run_trials: which tasks failed and how; run_interactions of one good and two bad trials, and
+3. run_trials: which tasks failed and how; run_transcript of one good and two bad trials, and
    run_logs where a trial ended without a reward.
 4. For a training run: run_updates (loss, kl, trained tokens), run_checkpoints, run_lineage.
 5. run_verify: every recorded invariant still holds.
@@ -85,7 +89,7 @@ Compare {candidate} (candidate) with {baseline} (baseline) on: {dataset}
    and the same dataset for both sides. profile_diff must say that only the model differs.
 2. run_wait for each, then run_comparisons: how often has this dataset been looked at already?
 3. run_compare once. The verdict is better, worse or inconclusive; repeat its caveats.
-4. Read two tasks that were fixed and two that broke with run_trials and run_interactions.
+4. Read two tasks that were fixed and two that broke with run_trials and run_transcript.
 Do not start more attempts until a difference appears: that spends the held-out tasks.
 """,
     ),

@@ -6,6 +6,7 @@
     practicum://constructions/{construction}
     practicum://datasets/{+dataset}         org/name@version
     practicum://profiles/{+profile}
+    practicum://journals/{journal}          its newest entries
     practicum://schemas                     names of what has a schema
     practicum://schemas/{name}              a tool's input and output, or a document such as plan
 
@@ -67,6 +68,8 @@ VIEWS = (
     View("practicum://datasets/{+dataset}", "dataset", "show"),
     View("practicum://profiles", "profile", "list"),
     View("practicum://profiles/{+profile}", "profile", "show"),
+    View("practicum://journals", "journal", "list"),
+    View("practicum://journals/{journal}", "journal", "show"),
 )
 
 

@@ -29,6 +29,9 @@ both take dataset, actor and plan, and with dry_run they only show what would be
 are durable: keep the id, wait with run_wait or read run_events from a cursor, then read
 run_result, run_trials, run_updates, run_checkpoints. To evaluate a checkpoint, put its id into
 agent.model of the same profile, run_start it on held-out tasks, and run_compare the two runs.
+Say what a specialist is to do with model_spec_create and hold its training rows against it with
+model_spec_check. Keep what you find out and decide in a journal: journal_show before anything
+else where another has begun, journal_new, journal_append.
 Everywhere: `run` is a run's id, or a short form that is unique; `limit` bounds a page and
 `cursor` is the `next` of the page before; a relative path starts at this server's folder.
 Resources practicum://schemas/{name} hold the full schemas of every tool, and of plan and profile.

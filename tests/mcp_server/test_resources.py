@@ -68,6 +68,10 @@ async def test_a_record_is_read_by_its_address(stack: Stack) -> None:
         made = await constructing.created(stack)
         assert (await read(client, "constructions"))["items"][0]["id"] == made.id
         assert (await read(client, f"constructions/{made.id}"))["state"] == "draft"
+        journal = {"journal": "work"}
+        assert not (await client.call_tool("journal_new", journal)).is_error
+        assert not (await client.call_tool("journal_append", {**journal, "text": "seen"})).is_error
+        assert (await read(client, "journals/work"))["items"][0]["text"] == "seen"
 
 
 ABSENT = ["runs/run_0", "datasets/no/such@v1", "checkpoints/none", "schemas/none", "elsewhere"]
@@ -163,5 +167,5 @@ async def test_a_completion_starts_no_stack_and_has_nothing_to_say_without_one(h
 def test_the_instructions_fit_what_clients_show_and_name_tools_that_exist() -> None:
     tools = {one.name for one in operations() if one.traits.agent}
     assert len(INSTRUCTIONS.encode()) <= 2048
-    named = set(re.findall(r"\b(?:run|train)_[a-z]+\b", INSTRUCTIONS))
+    named = set(re.findall(r"\b(?:run|train|model_spec|journal)_[a-z]+\b", INSTRUCTIONS))
     assert named <= tools
