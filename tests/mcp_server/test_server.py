@@ -26,6 +26,7 @@ pytestmark = pytest.mark.anyio
 
 TERMINAL_ONLY = {
     *("agent_run", "stack_up", "stack_down", "schema_export"),
+    *("episode_show", "episode_verify"),
     *("plugin_hook", "plugin_install", "plugin_path"),
 }
 
