@@ -137,12 +137,19 @@ class Stack:
         """The JSON that a command prints; it must succeed."""
         return self.run(*words, "--json", timeout=timeout).json()
 
-    def solved(self, dataset: str, actor: dict[str, Any], *, minutes: int = 14) -> Attempt:
+    def solved(
+        self,
+        dataset: str,
+        actor: dict[str, Any],
+        *,
+        plan: dict[str, Any] | None = None,
+        minutes: int = 14,
+    ) -> Attempt:
         """One trial of the actor on the dataset's one task: it completes, earns 1, and verifies."""
         started = self.json(
             *("run", "start", "--dataset", dataset),
             *("--actor", self.write("actor.json", actor)),
-            *("--plan", self.write("plan.json", {"trials_per_task": 1})),
+            *("--plan", self.write("plan.json", plan or {"trials_per_task": 1})),
         )
         run = str(started["run"])
         ended = self.json("run", "wait", run, "--timeout", f"{minutes}m", timeout=60 * minutes + 30)
