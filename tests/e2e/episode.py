@@ -109,8 +109,10 @@ def claiming_a_comparison(replies: Replies) -> Replies:
 
 
 def finished(replies: Replies) -> Replies:
-    """How every episode ends: with its outcome file."""
-    return [replies[place(replies, "Bash", description="Name the records")], replies[-1]]
+    """How a cheat ends: with its outcome file, and with no more words where the plugin reminds it
+    of the unwritten journal."""
+    named = replies[place(replies, "Bash", description="Name the records")]
+    return [named, replies[-1], replies[-1]]
 
 
 def with_long_training(replies: Replies) -> Replies:
