@@ -3,15 +3,15 @@
     python -m scripts.mutants [--count 100] [--seed 0] [--jobs 2]
 
 A seeded sample of mutants of the parts that must be right, each tried in a copy of the tracked
-files: first a covered run says which tests execute which lines, and how long each takes; then each
-mutant is given to the tests that execute its line (a line that only an import executes: those that
-execute any of its file, and those of its folder), the quickest first, as many as take `BUDGET`
-together; it is killed if one of them fails or hangs. Tests that are left out could only have
-killed more. A place in the code is drawn before what is done to it, so that places with many
-possible mutations do not crowd out the others. Left out is what mostly changes nothing:
-annotations (`|`), exchanges of identity and equality, and guards switched off (`slots`, `frozen`,
-the `strict` of a zip). The mutations are cosmic-ray's. Exit code 1: fewer were killed than
-`--floor`.
+files: first a covered run of the fast tests, dealt out to the copies, says which tests execute
+which lines, and how long each takes; then each mutant is given to the tests that execute its line
+(a line that only an import executes: those that execute any of its file, and those of its folder),
+the quickest first, as many as take `BUDGET` together; it is killed if one of them fails or hangs.
+Tests that are left out could only have killed more. A place in the code is drawn before what is
+done to it, so that places with many possible mutations do not crowd out the others. Left out is
+what mostly changes nothing: annotations (`|`), exchanges of identity and equality, and guards
+switched off (`slots`, `frozen`, the `strict` of a zip). The mutations are cosmic-ray's. Exit code
+1: fewer were killed than `--floor`.
 """
 
 import argparse
@@ -52,7 +52,6 @@ TARGETS = {
     "proxy/spool.py": "tests/proxy",
 }
 """What is mutated, and the tests of its folder."""
-SUITES = sorted(set(TARGETS.values()))
 GUARD = re.compile(r"^@dataclass\(|\bstrict=True")
 MEANINGLESS = ("_Eq_Is", "_NotEq_IsNot", "_Is_Eq", "_IsNot_NotEq", "Operator_BitOr_")
 BUDGET = 60.0
@@ -135,7 +134,7 @@ def main() -> int:
     mutants = sample(given.count, given.seed)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies = [copy(Path(folder) / str(number)) for number in range(given.jobs)]
-        verdicts = list(tried(mutants, copies, covered(copies[0])))
+        verdicts = list(tried(mutants, copies, covered(copies)))
     killed = sum(verdict.killed for verdict in verdicts)
     for verdict in verdicts:
         if not verdict.killed:
@@ -194,17 +193,33 @@ def copy(folder: Path) -> Path:
     return folder
 
 
-def covered(folder: Path) -> Covered:
-    """Run the tests on the unchanged code.
+def covered(copies: Sequence[Path]) -> Covered:
+    """Run the fast tests on the unchanged code, each copy its share of their files.
 
     Raises:
         SystemExit: the tests fail without any mutant.
     """
+    suites = [path for path in tracked() if re.fullmatch(r"tests/.*test_\w+\.py", path)]
+    shares = [suites[number :: len(copies)] for number in range(len(copies))]
+    with ThreadPoolExecutor(len(copies)) as pool:
+        parts = list(pool.map(measured, copies, shares))
+    found = Covered({}, {})
+    for part in parts:
+        found.seconds.update(part.seconds)
+        for path, lines in part.lines.items():
+            known = found.lines.setdefault(path, {})
+            for line, names in lines.items():
+                known.setdefault(line, []).extend(names)
+    return found
+
+
+def measured(folder: Path, suites: Sequence[str]) -> Covered:
+    """What some test files did on the unchanged code."""
     configuration = folder / "coverage.ini"
-    configuration.write_text("[run]\nsource = specs, runtime, proxy\ncore = ctrace\n")
+    configuration.write_text("[run]\nsource = specs, journals, runtime, proxy\ncore = ctrace\n")
     times = folder / "times.xml"
     words = ["-m", "not slow", f"--cov-config={configuration}", "--cov", "--cov-context=test"]
-    words += ["--cov-report=", f"--junit-xml={times}", "-o", "junit_family=xunit1", *SUITES]
+    words += ["--cov-report=", f"--junit-xml={times}", "-o", "junit_family=xunit1", *suites]
     if pytest(folder, words, limit=None) != 0:
         sys.exit("the tests fail before anything is changed")
     data = coverage.CoverageData(str(folder / ".coverage"))
