@@ -151,7 +151,7 @@ class Operator:
 
     async def start(self, dataset: str, actor: dict[str, Any], **plan: Any) -> str:
         """Start a run once the model is known."""
-        with anyio.fail_after(40):
+        with anyio.fail_after(120):
             while not any(m.name == "tiny" for m in (await self.client.models()).models):  # noqa: ASYNC110
                 await anyio.sleep(0.1)
         submission = Submission(dataset=dataset, actor=actor, plan=plan)
