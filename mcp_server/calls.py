@@ -12,7 +12,7 @@ import mcp_types as types
 
 from mcp_server.offers import Request, ToolOffer
 from mcp_server.results import failure, fits, smaller, success, too_large
-from mcp_server.schemas import listed_input, listed_output
+from mcp_server.schemas import listed_input, listed_output, listed_title
 from runtime.home import Home
 from specs.errors import Internal, PracticumError
 from tools.context import Context
@@ -55,10 +55,11 @@ async def run_tool(
 
 def tool(chosen: Operation) -> types.Tool:
     """An operation as MCP lists it, in a few words; `practicum://schemas/{tool}` has them all."""
+    description = chosen.description.partition("\n\n")[0]
     return types.Tool(
         name=chosen.name,
-        title=chosen.summary,
-        description=chosen.description.partition("\n\n")[0],
+        title=listed_title(chosen.summary, chosen.noun, chosen.verb, description),
+        description=description,
         input_schema=listed_input(chosen.input),
         output_schema=listed_output(chosen.output),
         annotations=_annotations(chosen.traits),

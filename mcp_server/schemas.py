@@ -2,11 +2,12 @@
 
 Whatever an operation takes stands in its listed input schema, each field with type, choices and
 a few words; bounds, patterns and the nested parts do not: the operation's own model refuses what
-is wrong and names the field. An output schema lists the fields that are always there. Both hold
-for every value that the full schemas hold for, and those are resources:
-`practicum://schemas/{tool}`.
+is wrong and names the field. Words that several tools would repeat stand in the server's
+instructions. An output schema lists the fields that are always there. Both hold for
+every value that the full schemas hold for, and those are resources: `practicum://schemas/{tool}`.
 """
 
+import re
 from functools import cache
 from typing import Any, cast
 
@@ -17,8 +18,40 @@ from tools.fields import Cli
 
 type Schema = dict[str, Any]
 
-SHARED = frozenset({"run", "limit", "cursor"})
-"""Fields that mean the same in every tool; the server's instructions say what."""
+SAID_ONCE = {
+    "run": "Run id; a unique short form will do",
+    "baseline": "Run id; a unique short form will do",
+    "candidate": "Run id; a unique short form will do",
+    "trial": "Trial id; a unique short form will do",
+    "update": "Update id; a unique short form will do",
+    "checkpoint": "Checkpoint id; a unique short form will do",
+    "construction": "Whole construction id",
+    "dataset": "org/name@version",
+    "plan": "The plan itself, or @file.json",
+    "actor": "The document itself, @file.json, or org/name@version where published",
+    "profile": "The profile itself, or a file (@file.json or its path)",
+    "spec": "The specification, or its file",
+    "episode": "The episode, or its file",
+    "journal": "Journal name, or path of its folder",
+    "author": "Who writes; else the user's name",
+    "dry_run": "Show what would be admitted; start nothing",
+    "idempotency_key": "Repeating a start with the same key gives the same run",
+    "tokens": "With token ids and log-probabilities",
+    "note": "Why, in words",
+    "limit": "Records on one page",
+    "byte_limit": "Bytes of text at once",
+    "cursor": "Where to go on: `next` of the page before",
+}
+"""Words that several fields have. The server's instructions say them once, so the list
+leaves them out; a field of such a name that has other words keeps them."""
+
+
+def _words(*texts: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9]+", " ".join(texts).lower()))
+
+
+_SMALL = _words("a an and are by for from in is it its of on one or that the to what")
+"""Words that say nothing by themselves."""
 
 
 @cache
@@ -49,6 +82,11 @@ def listed_output(model: type[BaseModel]) -> Schema:
     return {"type": "object", "required": names}
 
 
+def listed_title(title: str, *said: str) -> str | None:
+    """The title of a tool in the list, or None where it has no word that is not said anyway."""
+    return title if _words(title) - _words(*said) - _SMALL else None
+
+
 def full_schemas(taken: type[BaseModel], given: type[BaseModel]) -> Schema:
     """Input and output schema of a tool with everything in them."""
     full = taken.model_json_schema()
@@ -65,10 +103,9 @@ def offers(field: FieldInfo) -> bool:
 
 def _property(name: str, full: Schema, root: Schema) -> Schema:
     slim = _slim(full, root)
-    if name in SHARED:
-        return slim
-    if full.get("description"):
-        slim["description"] = full["description"]
+    words = full.get("description")
+    if words and words != SAID_ONCE.get(name):
+        slim["description"] = words
     if full.get("default") not in (None, False, "", [], {}):
         slim["default"] = full["default"]
     return slim

@@ -77,7 +77,7 @@ class Episode(Contract):
 
 
 class EpisodeOutcome(Contract):
-    """What the agent leaves: names of its records, paths as seen from this file's folder."""
+    """What the agent leaves: names of its records, paths of files below this file's folder."""
 
     schema_: Literal["practicum.episode-outcome/v1"] = Field(
         default="practicum.episode-outcome/v1", alias="schema"

@@ -216,7 +216,7 @@ async def delete(context: Context, request: Delete) -> Checkpoint:
 
 @operation("checkpoint", "keep", Traits(idempotent=True), text=_text)
 async def keep(context: Context, request: Keep) -> Checkpoint:
-    """Set how long a checkpoint's trainer state is kept from now on; left out, for good.
+    """Set how long a checkpoint's trainer state is kept.
 
     Weights never expire. A plan sets it with `"checkpoints": {"state_ttl_sec": …}`.
     """

@@ -170,7 +170,7 @@ def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:
     marker = next((item for item in info.metadata if isinstance(item, Cli)), Cli())
     base, choices = _kind(info.annotation)
     default = inspect.Parameter.empty if info.is_required() else _default(base)
-    about = _help(info, choices)
+    about = _help(info, choices) + (" (repeatable)" if base is tuple else "")
     metavar = marker.metavar or ("|".join(choices) if choices else None)
     if marker.positional:
         option: Any = typer.Argument(help=about, metavar=metavar or name.upper())

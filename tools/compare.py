@@ -33,21 +33,17 @@ from tools.paging import cut
 from tools.registry import READ, Traits, operation
 from tools.tables import number, pairs, table
 
-RunSide = Annotated[str, Field(description="Run id; a short form will do"), Cli(positional=True)]
+RunSide = Annotated[
+    str, Field(description="Run id; a unique short form will do"), Cli(positional=True)
+]
 
 
 class Compare(Input):
     baseline: RunSide
     candidate: RunSide
-    family: Annotated[
-        tuple[str, ...], Field(description="Tasks of this family alone (may be repeated)")
-    ] = ()
-    capability: Annotated[
-        tuple[str, ...], Field(description="Tasks of this capability alone (may be repeated)")
-    ] = ()
-    severity: Annotated[
-        tuple[str, ...], Field(description="Tasks of this severity alone (may be repeated)")
-    ] = ()
+    family: Annotated[tuple[str, ...], Field(description="Tasks of this family alone")] = ()
+    capability: Annotated[tuple[str, ...], Field(description="Tasks of this capability alone")] = ()
+    severity: Annotated[tuple[str, ...], Field(description="Tasks of this severity alone")] = ()
     cluster: Annotated[
         str,
         Field(description="Task attribute whose tasks may depend on each other, such as family"),

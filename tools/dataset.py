@@ -48,15 +48,9 @@ class Show(Input):
 
 class Select(Input):
     dataset: DatasetRef
-    family: Annotated[
-        tuple[str, ...], Field(description="Families of tasks to take (may be repeated)")
-    ] = ()
-    capability: Annotated[
-        tuple[str, ...], Field(description="Capabilities to take (may be repeated)")
-    ] = ()
-    name: Annotated[
-        tuple[str, ...], Field(description="Names to take; * matches anything (may be repeated)")
-    ] = ()
+    family: Annotated[tuple[str, ...], Field(description="Families to take")] = ()
+    capability: Annotated[tuple[str, ...], Field(description="Capabilities to take")] = ()
+    name: Annotated[tuple[str, ...], Field(description="Names to take; * matches anything")] = ()
     limit: Annotated[int | None, Field(ge=1, description="Take the first so many")] = None
     publish_as: Annotated[
         str | None,

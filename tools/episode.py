@@ -1,8 +1,9 @@
 """Episodes: what is asked of a training agent, and what is found of its work.
 
-For whoever judges: the agents that are judged are not offered these as tools. They are local, since
-the journal and the model specification are files that the agent left; records come from the gateway
-with whatever credential this command has, and reading is all that it needs.
+For whoever judges. They are local, since the journal and the model specification are files that
+the agent left; records come from the gateway with whatever credential this command has, and reading
+is all that it needs. Who is judged has the same operations and no episode to verify: the author's
+side stays out of the sandbox, and Harbor's rewards are written at a terminal alone.
 """
 
 import json
@@ -20,7 +21,7 @@ from specs.errors import InvalidInput
 from tools.context import Context
 from tools.documents import Read, read_document, read_file
 from tools.fields import Cli, Input
-from tools.registry import Traits, operation
+from tools.registry import READ_LOCAL, operation
 from tools.tables import number, pairs, table
 
 EpisodeFile = Annotated[
@@ -37,7 +38,10 @@ class Verify(Input):
         Field(min_length=1, description="Trial, or sessions, that the agent worked in"),
     ]
     outcome: Annotated[str, Field(description="File that the agent left")] = "outcome.json"
-    rewards: Annotated[str | None, Field(description="Write Harbor's reward file here")] = None
+    rewards: Annotated[
+        str | None, Field(description="Write Harbor's reward file here"), Cli(agent=False)
+    ] = None
+    limit: Annotated[int, Field(ge=1, le=1000, description="Causes told of each check")] = 100
 
 
 class Show(Input):
@@ -91,7 +95,7 @@ def _report_text(report: EpisodeReport) -> str:
     return "\n".join([head, "", body, *(f"not kept: {reason}" for reason in report.reasons)])
 
 
-@operation("episode", "verify", Traits(idempotent=True, local=True, agent=False), text=_report_text)
+@operation("episode", "verify", READ_LOCAL, text=_report_text)
 async def verify(context: Context, request: Verify) -> EpisodeReport:
     """Check from records whether an episode kept its workflow; quality is told apart."""
     from runtime.research.facts import Facts
@@ -105,20 +109,15 @@ async def verify(context: Context, request: Verify) -> EpisodeReport:
             began = await began_at(gateway, request.work)
             facts = Facts(episode=episode, began=began, problems=(outcome,))
         else:
-            folder = Path(request.outcome).parent
-            facts = await gather(gateway, episode, outcome, folder, request.work)
+            file = await anyio.Path(request.outcome).expanduser()
+            facts = await gather(gateway, episode, outcome, Path(file.parent), request.work)
     report = await anyio.to_thread.run_sync(verdict, facts)
     if request.rewards is not None:
         await anyio.Path(request.rewards).write_text(json.dumps(rewards(report)))
-    return report
+    return shortened(report, request.limit)
 
 
-@operation(
-    "episode",
-    "show",
-    Traits(read_only=True, idempotent=True, local=True, agent=False),
-    text=_view_text,
-)
+@operation("episode", "show", READ_LOCAL, text=_view_text)
 async def show(_: Context, request: Show) -> EpisodeView:
     """Show what an episode asks for, and what is checked of it."""
     episode = await anyio.to_thread.run_sync(_episode, request.episode)
@@ -133,6 +132,20 @@ def rewards(report: EpisodeReport) -> dict[str, float]:
     if report.quality is not None and report.quality.difference is not None:
         found["quality_difference"] = report.quality.difference.estimate
     return found
+
+
+def shortened(report: EpisodeReport, limit: int) -> EpisodeReport:
+    """The same verdict with at most `limit` causes of each check, and how many more there are."""
+    checks = tuple(
+        check.model_copy(
+            update={"causes": (*check.causes[:limit], f"and {len(check.causes) - limit} more")}
+        )
+        if len(check.causes) > limit
+        else check
+        for check in report.checks
+    )
+    reasons = tuple(f"{check.id}: {cause}" for check in checks for cause in check.causes)
+    return report.model_copy(update={"checks": checks, "reasons": reasons})
 
 
 def _episode(value: dict[str, JsonValue] | str) -> Episode:

@@ -33,7 +33,7 @@ class Interactions(Input):
     tokens: Annotated[bool, Field(description="With token ids and log-probabilities")] = False
     request: Annotated[bool, Field(description="With the request as the harness sent it")] = False
     token_limit: Annotated[
-        int, Field(ge=0, description="Show at most so many ids of each prompt and output; 0 = all")
+        int, Field(ge=0, description="Most ids shown of each prompt and output; 0 = all")
     ] = 1000
     limit: Limit = 20
     cursor: Cursor = None

@@ -22,7 +22,7 @@ from specs.journal import (
     JournalPage,
 )
 from tools.context import Context
-from tools.fields import Cli, Cursor, Input
+from tools.fields import Cli, Cursor, Input, Limit
 from tools.journal_inputs import data_of, moment, place, text_of, user
 from tools.journal_text import entry_text, export_text, info_text, list_text, page_text
 from tools.registry import READ_LOCAL, Traits, operation
@@ -35,7 +35,6 @@ JournalRef = Annotated[
     str, Field(description="Journal name, or path of its folder"), Cli(positional=True)
 ]
 AuthorField = Annotated[str | None, Field(description="Who writes; else the user's name")]
-PageSize = Annotated[int, Field(ge=1, le=500, description="Entries on one page")]
 
 
 class New(Input):
@@ -58,7 +57,7 @@ class Append(Input):
     kind: Annotated[EntryKind, Field(description="What it is")] = "note"
     links: Annotated[
         tuple[str, ...],
-        Field(description="type:id, file:PATH, skill:FOLDER or entry:jrn_… (repeatable)"),
+        Field(description="type:id, file:PATH, skill:FOLDER or entry:jrn_…"),
         Cli(option="--link", metavar="TYPE:ID"),
     ] = ()
     data: Annotated[
@@ -74,7 +73,7 @@ class Show(Input):
     entry: Annotated[str | None, Field(description="This entry alone: id or number")] = None
     open: Annotated[bool, Field(description="Hypotheses that nothing has answered yet")] = False
     verify: Annotated[bool, Field(description="Check every line, and these linked files")] = False
-    limit: PageSize = 10
+    limit: Limit = 10
     cursor: Cursor = None
 
 
@@ -83,10 +82,10 @@ class Search(Input):
     text: Annotated[
         str | None, Field(description='Words that all occur; "quoted words" stand together')
     ] = None
-    kind: Annotated[tuple[EntryKind, ...], Field(description="Kinds (repeatable)")] = ()
+    kind: Annotated[tuple[EntryKind, ...], Field(description="Kinds")] = ()
     link: Annotated[str | None, Field(description="type:id that it links to")] = None
     since: Annotated[str | None, Field(description="ISO time in UTC, or 7d, 12h, 30m ago")] = None
-    limit: PageSize = 10
+    limit: Limit = 10
     cursor: Cursor = None
 
 

@@ -21,7 +21,7 @@ class Report(Input):
     run: RunRef
     out: Annotated[
         str | None,
-        Field(description="File to write; without it report-RUN.html in this folder"),
+        Field(description="File to write; else report-RUN.html here"),
         Cli(metavar="FILE"),
     ] = None
     transcripts: Annotated[

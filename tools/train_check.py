@@ -38,7 +38,7 @@ class CheckTraining(Input):
     trials: Annotated[int, Field(ge=1, le=64, description="Trials of each task")] = 2
     loss: Annotated[PolicyLoss, Field(description="Loss to try")] = "importance_sampling"
     timeout: Annotated[
-        Duration, Field(description="Give up waiting after this long, such as 10m", le=86_400)
+        Duration, Field(description="Give up after this long, such as 10m", le=86_400)
     ] = 1800.0
 
 

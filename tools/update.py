@@ -45,7 +45,7 @@ class Loss(Input):
     update: UpdateRef
     datums: Annotated[
         dict[str, JsonValue] | str,
-        Field(description='{"datums": […]} or @file.json; see docs/lineage.md for the form'),
+        Field(description='{"datums": […]} or @file.json; see docs/lineage.md'),
         Cli(metavar="@FILE"),
     ]
 

@@ -1,8 +1,8 @@
 """Reading the facts of an episode: records over the gateway's protocol, the agent's files here.
 
-What the agent wrote is read as somebody else's: a file that is missing, damaged or larger than
-it may be is a problem of the episode and no failure of the verifier. A gateway that is away is
-one, and raises.
+What the agent wrote is read as somebody else's: a file that is missing, damaged, larger than it
+may be or outside the outcome's folder is a problem of the episode and no failure of the verifier.
+A gateway that is away is one, and raises.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from journals import Journal
 from runtime.client import OperatorClient
+from runtime.folders import file_below, path_below
 from runtime.research.evidence import sub_agents
 from runtime.research.facts import (
     Facts,
@@ -62,7 +63,8 @@ async def gather(
     began = await began_at(gateway, work)
     problems: list[str] = []
     construction = await _there(gateway.construction(outcome.construction))
-    spec = await anyio.to_thread.run_sync(_spec, folder / outcome.model_spec, problems)
+    spec = await anyio.to_thread.run_sync(_spec, folder, outcome.model_spec, problems)
+    journal = await anyio.to_thread.run_sync(_journal, folder, outcome.journal, problems)
     dataset = await _there(gateway.dataset(episode.held_out))
     comparison = await _comparison(gateway, construction)
     own = await _own(gateway, work, began)
@@ -83,7 +85,7 @@ async def gather(
         held_out_digest=dataset.digest if dataset else None,
         spec_digest=canonical.digest(spec) if spec else None,
         rows=await _rows(gateway, runs, spec, tasks),
-        journal=await anyio.to_thread.run_sync(_journal, folder / outcome.journal),
+        journal=journal,
         sub_agents=tuple([one for name in work for one in await _evidence(gateway, name)]),
     )
 
@@ -206,21 +208,30 @@ def _checked(
     return rows.model_copy(update={"readable": True, "findings": tuple(found[:MAX_FINDINGS])})
 
 
-def _spec(path: Path, problems: list[str]) -> ModelSpec | None:
+def _spec(folder: Path, source: str, problems: list[str]) -> ModelSpec | None:
     try:
+        path = file_below(folder, source, "outcome")
         if path.stat().st_size > MAX_SPEC_BYTES:
             raise OSError(f"it is larger than {MAX_SPEC_BYTES >> 20} MiB")
         value = canonical.loads(path.read_bytes(), what="model-spec")
         if not isinstance(value, dict):
             raise OSError("it is no JSON object")
         return seal(value, path.parent)
-    except (OSError, PracticumError) as error:
-        problems.append(f"the model specification {path.name} cannot be read: {error}")
+    except (OSError, ValueError, PracticumError) as error:
+        problems.append(f"the model specification {source} cannot be read: {error}")
         return None
 
 
-def _journal(folder: Path) -> JournalFacts | None:
-    journal = Journal(folder)
+def _journal(folder: Path, source: str, problems: list[str]) -> JournalFacts | None:
+    try:
+        journal = Journal(path_below(folder, source, "outcome")[0])
+    except ValueError as error:
+        problems.append(f"the journal {source} cannot be read: {error}")
+        return None
+    return _entries(journal)
+
+
+def _entries(journal: Journal) -> JournalFacts | None:
     try:
         problems = journal.verify()
         damage = tuple(

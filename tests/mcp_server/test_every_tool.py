@@ -77,6 +77,7 @@ def _datums(world: World) -> dict[str, Any]:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPEC = str(EXAMPLES / "shell-specialist.json")
+EPISODE = str(EXAMPLES / "episodes/shell-specialist/tasks/shell-specialist/tests/episode.json")
 CONSTRUCTION: dict[str, Any] = json.loads((EXAMPLES / "construction" / "plan.json").read_text())
 REVISED = CONSTRUCTION | {"goal": "Another one."}
 START = {"dataset": stage.DATASET, "actor": stage.profile()}
@@ -165,6 +166,8 @@ CASES: dict[str, Arguments] = {
     "journal_show": lambda w: {"journal": w.path("journal")},
     "journal_search": lambda w: {"journal": w.path("journal"), "text": "seen"},
     "journal_export": lambda w: {"journal": w.path("journal"), "out": w.path("journal.out")},
+    "episode_verify": lambda w: {"episode": EPISODE, "work": [w["session"]], "limit": 3},
+    "episode_show": fixed(episode=EPISODE),
 }
 NOT_NOW = {
     "run_extend": "state_conflict",
@@ -236,4 +239,5 @@ async def test_every_tool_does_its_work(live: Live, tmp_path: Path) -> None:
             world.answers[name] = answer
     assert world.answers["task_show"]["text"]["text"].startswith("schema_version")
     assert world.answers["run_verify"]["run"] == world["run"]
+    assert world.answers["episode_verify"]["reward"] == 0, "nobody left an outcome"
     assert (tmp_path / "report.html").is_file() and (tmp_path / "export").is_dir()

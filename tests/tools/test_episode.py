@@ -15,7 +15,7 @@ from specs.operator_api import SessionRequest
 from tests.runtime.gateway.stage import DATASET
 from tests.runtime.learning.live import Live
 from tests.tools.ground import ask
-from tools.episode import EpisodeView
+from tools.episode import EpisodeView, shortened
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +93,37 @@ async def test_files_that_cannot_be_read_are_reasons(
     report = await verified(live, left(tmp_path))
     assert any("spec.json cannot be read" in reason for reason in report.reasons)
     assert any(reason.startswith("journal: ") for reason in report.reasons)
+
+
+@pytest.mark.parametrize("name", ["model_spec", "journal"])
+@pytest.mark.parametrize("way", ["absolute", "up", "link"])
+async def test_an_outcome_reads_nothing_outside_of_its_folder(
+    live: Live, tmp_path: Path, name: str, way: str
+) -> None:
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    work.mkdir()
+    Journal.create(elsewhere, title="t", author="a")
+    (elsewhere / "spec.json").write_text(json.dumps(SPEC))
+    (work / "link").symlink_to(elsewhere)
+    folder = {"absolute": str(elsewhere), "up": "../elsewhere", "link": "link"}[way]
+    path = {"model_spec": f"{folder}/spec.json", "journal": folder}[name]
+    report = await verified(live, left(work, **{name: path}))
+    cause = "unsafe path" if way == "up" else "it leaves the folder of the outcome"
+    assert any(f"{path} cannot be read: {cause}" in reason for reason in report.reasons)
+
+
+async def test_many_causes_are_told_up_to_a_limit_and_change_no_verdict(live: Live) -> None:
+    causes = tuple(f"cause {number}" for number in range(9))
+    whole = await verified(live, "absent.json")
+    checks = tuple(
+        one.model_copy(update={"causes": causes}) if one.id == "data" else one
+        for one in whole.checks
+    )
+    told = shortened(whole.model_copy(update={"checks": checks}), 2)
+    data = next(one for one in told.checks if one.id == "data")
+    assert data.causes == ("cause 0", "cause 1", "and 7 more")
+    assert [one for one in told.reasons if one.startswith("data")][-1] == "data: and 7 more"
+    assert (told.ok, told.reward, len(told.checks)) == (whole.ok, whole.reward, len(checks))
 
 
 async def test_the_rewards_file_has_each_check_and_the_verdict(live: Live, tmp_path: Path) -> None:
