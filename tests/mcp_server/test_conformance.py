@@ -93,19 +93,30 @@ def test_the_conformance_suite_passes(tools: NodeTools, everything: Served, tmp_
     assert len(reports) == SCENARIOS, told
 
 
-def reached(served: Served, transport: str) -> list[str]:
-    """How the inspector reaches a server of Practicum."""
+def reached(served: Served, transport: str, folder: Path) -> list[str]:
+    """How the inspector reaches a server of Practicum.
+
+    A file says it, since a server on stdio gets none of the inspector's environment and would
+    run whatever code is installed, and since only there is patience with an answer stated.
+    """
+    told: dict[str, Any] = {
+        "type": "streamable-http",
+        "url": served.url,
+        "headers": {"Authorization": f"Bearer {served.home.mcp_key_file.read_text()}"},
+    }
     if transport == "stdio":
-        home = str(served.home.root)
-        return ["--", sys.executable, "-P", "-m", "tools", "mcp", "--home", home]
-    key = served.home.mcp_key_file.read_text()
-    return ["--transport", "http", "--header", f"Authorization: Bearer {key}", "--", served.url]
+        arguments = ["-P", "-m", "tools", "mcp", "--home", str(served.home.root)]
+        own = {name: ENVIRONMENT[name] for name in ("PYTHONPATH", "PRACTICUM_NO_AUTOSTART")}
+        told = {"command": sys.executable, "args": arguments, "env": own}
+    patience = {"connectionTimeout": 0, "requestTimeout": LIMIT_SEC * 1000}
+    config = folder / "inspector.json"
+    config.write_text(json.dumps({"mcpServers": {"practicum": told | patience}}))
+    return ["--config", str(config), "--server", "practicum"]
 
 
 def ask(tools: NodeTools, target: list[str], folder: Path, method: str, *words: str) -> Any:
     """What the inspector prints as the result of a method."""
-    patient = ("--connect-timeout", "0", *target)
-    done = run(tools.inspector("--method", method, *words, *patient), folder)
+    done = run(tools.inspector("--method", method, *words, *target), folder)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return json.loads(done.stdout)
 
@@ -114,7 +125,7 @@ def ask(tools: NodeTools, target: list[str], folder: Path, method: str, *words: 
 def test_the_inspector_finds_no_fault_in_the_tools_and_calls_one(
     tools: NodeTools, everything: Served, tmp_path: Path, transport: str
 ) -> None:
-    target = reached(everything, transport)
+    target = reached(everything, transport, tmp_path)
     listed = ask(tools, target, tmp_path, "tools/list", "--strict")["tools"]
     offered = {one.name for one in operations() if one.traits.agent}
     assert offered <= {tool["name"] for tool in listed}
@@ -125,7 +136,7 @@ def test_the_inspector_finds_no_fault_in_the_tools_and_calls_one(
 def test_the_inspector_reads_resources_and_prompts(
     tools: NodeTools, everything: Served, tmp_path: Path
 ) -> None:
-    target = reached(everything, "http")
+    target = reached(everything, "http", tmp_path)
     fixed = {view.address for view in VIEWS if "{" not in view.address}
     listed = ask(tools, target, tmp_path, "resources/list")["resources"]
     assert fixed <= {one["uri"] for one in listed}
