@@ -17,6 +17,7 @@ AGENTS = sorted(PLUGIN.glob("agents/*.md"))
 PAGES = [*SKILLS, *AGENTS]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`([a-z]+(?:_[a-z]+)+) (\{[^`]*\})`")
+_EITHER = re.compile(f"{_BLOCK.pattern}|{_INLINE.pattern}", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"`([a-z]+(?:_[a-z]+)+)[` ]")
 
 
@@ -44,11 +45,13 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def calls(page: Path) -> list[Call]:
-    """Every call that is written with its arguments."""
-    inline = _BLOCK.sub("", page.read_text())
-    found = [Call(tool, json.loads(text)) for tool, text in _INLINE.findall(inline)]
-    for block in blocks(page, "tool"):
-        found += _in_block(block)
+    """Every call that is written with its arguments, from the top of the page to its end."""
+    found: list[Call] = []
+    for language, block, tool, arguments in _EITHER.findall(page.read_text()):
+        if language == "tool":
+            found += _in_block(block)
+        elif tool:
+            found.append(Call(tool, json.loads(arguments)))
     return found
 
 

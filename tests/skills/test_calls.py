@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,14 +55,14 @@ def test_every_call_is_one_that_its_tool_takes(page: Path) -> None:
         check_plan(call)
 
 
-def named_records(value: Any) -> Any:
+def named_records(value: Any, ids: Mapping[str, str] = IDS) -> Any:
     """The same with an id in place of each word that stands for one."""
     if isinstance(value, dict):
         items = cast(dict[str, Any], value).items()
-        return {name: named_records(item) for name, item in items}
+        return {name: named_records(item, ids) for name, item in items}
     if isinstance(value, list):
-        return [named_records(item) for item in cast(list[Any], value)]
-    return IDS.get(value, value) if isinstance(value, str) else value
+        return [named_records(item, ids) for item in cast(list[Any], value)]
+    return ids.get(value, value) if isinstance(value, str) else value
 
 
 def at_a_terminal(chosen: Operation) -> set[str]:
