@@ -2,11 +2,11 @@
 
     python -m benchmarks.mcp_load [--rounds 3] [--clients 20] [--calls 10] [--json FILE]
 
-A worker trains `tiny` on rows; the reads ask for that run and for a dataset. Three ways to read
-take turns: tools while the run trains, the gateway's own answers while it trains (one connection
-for each MCP client, as many calls at once), and the same tools when that run has been cancelled.
-So the first beside the second is what the protocol costs, and beside the third what training
-costs. Any error ends the measurement. Aim: p99 of the tools is below ten times their p50.
+A whole stack trains `tiny` on rows; the reads ask for that run and for a dataset. Three ways to
+read take turns: tools while the run trains, the gateway's own answers while it trains (one
+connection for each MCP client, as many calls at once), and the same tools when that run has been
+cancelled. So the first beside the second is what the protocol costs, and beside the third what
+training costs. Any error ends the measurement. Aim: p99 of the tools is below ten times their p50.
 """
 
 import argparse
@@ -21,27 +21,19 @@ import anyio
 from mcp import Client
 
 from benchmarks._load import Times
-from benchmarks._stack import PYTHON, ROOT, Stack, process, stack
+from benchmarks._stack import ROOT
 from mcp_server.server import build_server
-from runtime.client import OperatorClient, WorkerClient
-from runtime.compute import models
-from runtime.compute.client import HttpCompute
-from specs.dataset import Dataset, TaskEntry
+from runtime.client import OperatorClient
+from runtime.home import Home
 from specs.events import EventType
-from specs.operator_api import ModelList
 from specs.run import RunState
+from tests.e2e.support import own_stack, profile, write_tasks
 
-FAMILY = "qwen3"
 AIM = 10.0
 REFERENCE = "bench/tasks@v1"
 TASKS = 20
 READS = 4
 """Of each call that is under way, in a round."""
-ACTOR = {
-    "schema": "practicum.profile/v1",
-    "name": "bench/actor",
-    "agent": {"model": models.TINY, "engine": {"name": "command", "version": "1"}, "args": ["a"]},
-}
 PLAN = {
     "source": {"file": str(ROOT / "examples" / "rows" / "commands.jsonl")},
     "epochs": 1000,
@@ -50,24 +42,6 @@ PLAN = {
 }
 """More steps than there is time for."""
 WAYS = ("tools, training", "gateway, training", "tools, idle")
-
-
-async def prepare(made: Stack) -> None:
-    """A dataset to read, and a model to train."""
-    package = b"a package"
-    digest = await made.operator.upload(package)
-    name, _, version = REFERENCE.partition("@")
-    tasks = tuple(
-        TaskEntry(name=f"bench/task-{number}", digest=digest, size=len(package))
-        for number in range(TASKS)
-    )
-    await made.operator.publish_dataset(Dataset(name=name, version=version, tasks=tasks))
-    models.pull(models.TINY)
-    async with (
-        HttpCompute(made.home.compute_socket) as compute,
-        WorkerClient.at(made.home) as worker,
-    ):
-        await worker.put_models(ModelList(models=await compute.models()))
 
 
 async def ask(client: Client, tool: str, **values: Any) -> dict[str, Any]:
@@ -83,25 +57,25 @@ async def ask(client: Client, tool: str, **values: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def training(made: Stack) -> AsyncGenerator[str]:
+async def training(home: Home) -> AsyncGenerator[str]:
     """A run that trains, from its first update on; it must not end by itself."""
-    async with Client(build_server(made.home)) as client:
-        run = str((await ask(client, "train_start", actor=ACTOR, plan=PLAN))["run"])
+    async with Client(build_server(home)) as client:
+        run = str((await ask(client, "train_start", actor=profile(), plan=PLAN))["run"])
         seen: dict[str, Any] = {"next": 0, "events": []}
         while not any(event["type"] == EventType.UPDATE_ACKNOWLEDGED for event in seen["events"]):
             seen = await ask(client, "run_events", run=run, after=seen["next"], wait=20)
             if seen["terminal"]:
                 raise RuntimeError(f"the run has ended before an update: {seen['events']}")
         yield run
-        if (state := (await made.operator.run(run)).state) is not RunState.RUNNING:
+        if (state := (await ask(client, "run_show", run=run))["state"]) != RunState.RUNNING:
             raise RuntimeError(f"the run is {state}")
         await ask(client, "run_cancel", run=run)
         await ask(client, "run_wait", run=run, timeout="2m")
 
 
-async def over_mcp(made: Stack, run: str, calls: int, to: Times) -> None:
+async def over_mcp(home: Home, run: str, calls: int, to: Times) -> None:
     """One client's reads, as tools."""
-    async with Client(build_server(made.home)) as client:
+    async with Client(build_server(home)) as client:
         await to.measure(
             READS * calls,
             calls,
@@ -117,9 +91,9 @@ async def over_mcp(made: Stack, run: str, calls: int, to: Times) -> None:
         )
 
 
-async def directly(made: Stack, run: str, calls: int, to: Times) -> None:
+async def directly(home: Home, run: str, calls: int, to: Times) -> None:
     """The same reads of the gateway."""
-    async with OperatorClient.at(made.home) as gateway:
+    async with OperatorClient.at(home) as gateway:
         await to.measure(
             READS * calls,
             calls,
@@ -146,7 +120,7 @@ def in_turn(reads: list[Callable[[], Awaitable[object]]]) -> Callable[[int], Awa
 
 
 async def together(
-    many: int, reader: Callable[[Stack, str, int, Times], Coroutine[Any, Any, None]], *words: Any
+    many: int, reader: Callable[[Home, str, int, Times], Coroutine[Any, Any, None]], *words: Any
 ) -> None:
     """So many readers at once."""
     async with anyio.create_task_group() as tasks:
@@ -154,20 +128,16 @@ async def together(
             tasks.start_soon(reader, *words)
 
 
-async def measure(clients: int, calls: int, rounds: int) -> dict[str, Times]:
-    """Times of each way, in rounds of all three; one read of each first, which warms up."""
+async def measure(home: Home, clients: int, calls: int, rounds: int) -> dict[str, Times]:
+    """Times of each way, in rounds of all three; one caller of each first, which warms up."""
     found = {way: Times() for way in WAYS}
-    async with stack(FAMILY) as made:
-        worker = [*PYTHON, "runtime.worker", "--home", str(made.home.root)]
-        with process(worker, made.home.logs / "runtime.worker.log"):
-            await prepare(made)
-            for _ in range(rounds):
-                async with training(made) as run:
-                    for reader in (over_mcp, directly):
-                        await reader(made, run, 1, Times())
-                    await together(clients, over_mcp, made, run, calls, found[WAYS[0]])
-                    await together(clients, directly, made, run, calls, found[WAYS[1]])
-                await together(clients, over_mcp, made, run, calls, found[WAYS[2]])
+    for _ in range(rounds):
+        async with training(home) as run:
+            for reader in (over_mcp, directly):
+                await reader(home, run, 1, Times())
+            await together(clients, over_mcp, home, run, calls, found[WAYS[0]])
+            await together(clients, directly, home, run, calls, found[WAYS[1]])
+        await together(clients, over_mcp, home, run, calls, found[WAYS[2]])
     return found
 
 
@@ -179,7 +149,13 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=10, help="under way at once, of each client")
     parser.add_argument("--json", type=Path, default=None, metavar="FILE")
     options = parser.parse_args()
-    found = anyio.run(measure, options.clients, options.calls, options.rounds)
+    with own_stack() as stack:
+        stack.run("up", timeout=300)
+        stack.json("model", "pull", "tiny")
+        write_tasks(stack.root / "tasks", TASKS)
+        stack.json("dataset", "publish", str(stack.root / "tasks"), "--as", REFERENCE)
+        sizes = (options.clients, options.calls, options.rounds)
+        found = anyio.run(measure, Home.at(stack.home), *sizes)
     rows = {
         way: {"calls": len(times.latencies), "p50_ms": times.at(0.5), "p99_ms": times.at(0.99)}
         for way, times in found.items()
