@@ -76,6 +76,12 @@ def test_help_lists_every_noun_and_each_noun_its_verbs(cli: Cli) -> None:
     assert all(f"  {verb}" in verbs for verb in ("start", "events", "interactions", "compare"))
     start = cli("run", "start", "--help").stdout
     assert all(flag in start for flag in ("--dataset", "--actor", "--plan", "--judge", "--json"))
+    select = cli("dataset", "select", "--help").stdout.splitlines()
+    assert [line.split()[0] for line in select if line.endswith("(repeatable)")] == [
+        "--family",
+        "--capability",
+        "--name",
+    ]
 
 
 @pytest.mark.parametrize(
