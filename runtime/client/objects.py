@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 import httpx
 
+from runtime.client.segment import segment
 from runtime.client.transport import Content, Transport, problem_error
 from specs import canonical
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, Unavailable
@@ -54,13 +55,15 @@ class ObjectClient:
             NotFound: no such object, or the org holds no reference to it.
             InvalidInput: `digest_mismatch`: what arrived is not what the digest names.
         """
-        response = await self.transport.send("GET", f"/v1/objects/{digest}")
+        response = await self.transport.send("GET", f"/v1/objects/{segment(digest)}")
         return checked(response.content, digest, "object", digest)
 
     async def object_range(self, digest: str, start: int, length: int) -> bytes:
         """`length` bytes from `start`; a part cannot be checked against the digest."""
         headers = {"range": f"bytes={start}-{start + length - 1}"}
-        return (await self.transport.send("GET", f"/v1/objects/{digest}", headers=headers)).content
+        return (
+            await self.transport.send("GET", f"/v1/objects/{segment(digest)}", headers=headers)
+        ).content
 
     async def _grant(self, digest: str, size: int) -> UploadGrant:
         return await self.transport.call(

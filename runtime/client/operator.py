@@ -4,6 +4,7 @@ from typing import Literal
 
 from runtime.client.reads import Verified
 from runtime.client.roles import ModelAnnouncer
+from runtime.client.segment import segment
 from runtime.home import Role
 from specs.comparison import ComparisonRecord, ComparisonSubmission
 from specs.construction_records import (
@@ -84,7 +85,7 @@ class OperatorClient(ModelAnnouncer):
         Raises:
             Conflict: the version that it replaces is not the present one.
         """
-        path = f"/v1/constructions/{construction}/revise"
+        path = f"/v1/constructions/{segment(construction)}/revise"
         return await self.transport.call("POST", path, Construction, body=revision, idempotent=True)
 
     async def record_construction(self, construction: str, record: Record) -> Construction:
@@ -93,7 +94,7 @@ class OperatorClient(ModelAnnouncer):
         Raises:
             Conflict: its state, or its budget, excludes the step.
         """
-        path = f"/v1/constructions/{construction}/records"
+        path = f"/v1/constructions/{segment(construction)}/records"
         request = RecordRequest(record=record)
         return await self.transport.call("POST", path, Construction, body=request, idempotent=True)
 
@@ -103,7 +104,7 @@ class OperatorClient(ModelAnnouncer):
         Raises:
             Forbidden: `approval_refused`.
         """
-        path = f"/v1/constructions/{construction}/approve"
+        path = f"/v1/constructions/{segment(construction)}/approve"
         return await self.transport.call("POST", path, Construction, body=approval, idempotent=True)
 
     async def start(self, submission: Submission, *, idempotency_key: str | None = None) -> Started:
@@ -130,7 +131,9 @@ class OperatorClient(ModelAnnouncer):
 
     async def cancel(self, run: str) -> Run:
         """Ask for cancellation; repeating it is harmless."""
-        return await self.transport.call("POST", f"/v1/runs/{run}/cancel", Run, idempotent=True)
+        return await self.transport.call(
+            "POST", f"/v1/runs/{segment(run)}/cancel", Run, idempotent=True
+        )
 
     async def delete_checkpoint(self, checkpoint: str, *, state_only: bool = False) -> Checkpoint:
         """Forget a checkpoint, or its trainer state alone; repeating it is harmless.
@@ -140,7 +143,7 @@ class OperatorClient(ModelAnnouncer):
         """
         return await self.transport.call(
             "DELETE",
-            f"/v1/checkpoints/{checkpoint}",
+            f"/v1/checkpoints/{segment(checkpoint)}",
             Checkpoint,
             params={"state_only": str(state_only).lower()},
             idempotent=True,
@@ -150,14 +153,14 @@ class OperatorClient(ModelAnnouncer):
         """Keep trainer state for so long from now on; None = for good."""
         return await self.transport.call(
             "POST",
-            f"/v1/checkpoints/{checkpoint}/keep",
+            f"/v1/checkpoints/{segment(checkpoint)}/keep",
             Checkpoint,
             body=KeepState(seconds=seconds),
         )
 
     async def extend(self, run: str, more: Extend) -> Run:
         """Raise budgets of a run that has spent one, and queue it again."""
-        return await self.transport.call("POST", f"/v1/runs/{run}/extend", Run, body=more)
+        return await self.transport.call("POST", f"/v1/runs/{segment(run)}/extend", Run, body=more)
 
     async def open_session(self, request: SessionRequest) -> SessionOpened:
         """Record a session; its credential is told this once. Repeating it opens no other one."""
@@ -168,12 +171,12 @@ class OperatorClient(ModelAnnouncer):
     async def end_session(self, session: str) -> Session:
         """End a session; repeating it is harmless."""
         return await self.transport.call(
-            "POST", f"/v1/sessions/{session}/end", Session, idempotent=True
+            "POST", f"/v1/sessions/{segment(session)}/end", Session, idempotent=True
         )
 
     async def session(self, session: str) -> Session:
         """One session."""
-        return await self.transport.call("GET", f"/v1/sessions/{session}", Session)
+        return await self.transport.call("GET", f"/v1/sessions/{segment(session)}", Session)
 
     async def sessions(self, *, limit: int = 100, cursor: str | None = None) -> SessionPage:
         """Sessions, newest first."""
@@ -187,7 +190,7 @@ class OperatorClient(ModelAnnouncer):
         """Settle the unresolved update that blocks a run."""
         return await self.transport.call(
             "POST",
-            f"/v1/runs/{run}/updates/{update}/resolve",
+            f"/v1/runs/{segment(run)}/updates/{segment(update)}/resolve",
             Update,
             body=Resolve.model_validate({"as": decision}),
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from runtime.client.objects import ObjectClient, checked
+from runtime.client.segment import segment
 from specs import canonical
 from specs.comparison import ComparisonPage
 from specs.construction_records import Construction, ConstructionPage
@@ -89,11 +90,11 @@ class ReadClient(ObjectClient):
 
     async def run(self, run: str) -> Run:
         """One run; a short id will do where it is unambiguous."""
-        return await self.transport.call("GET", f"/v1/runs/{run}", Run)
+        return await self.transport.call("GET", f"/v1/runs/{segment(run)}", Run)
 
     async def result(self, run: str) -> RunResult:
         """Counts and scores of a run so far."""
-        return await self.transport.call("GET", f"/v1/runs/{run}/result", RunResult)
+        return await self.transport.call("GET", f"/v1/runs/{segment(run)}/result", RunResult)
 
     async def events(
         self, run: str, *, after: int = 0, limit: int | None = None, wait: float = 0.0
@@ -102,7 +103,7 @@ class ReadClient(ObjectClient):
         wait = min(wait, LONGEST_WAIT)
         params = {"after": after, "limit": limit, "wait": wait or None}
         return await self.transport.call(
-            "GET", f"/v1/runs/{run}/events", EventPage, params=params, wait=wait
+            "GET", f"/v1/runs/{segment(run)}/events", EventPage, params=params, wait=wait
         )
 
     async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[Event]:
@@ -128,7 +129,7 @@ class ReadClient(ObjectClient):
     ) -> TrialPage:
         """Trials of a run, in slot order."""
         return await self._page(
-            f"/v1/runs/{run}/trials",
+            f"/v1/runs/{segment(run)}/trials",
             TrialPage,
             limit,
             cursor,
@@ -139,7 +140,7 @@ class ReadClient(ObjectClient):
 
     async def trial(self, trial: str) -> Trial:
         """One trial."""
-        return await self.transport.call("GET", f"/v1/trials/{trial}", Trial)
+        return await self.transport.call("GET", f"/v1/trials/{segment(trial)}", Trial)
 
     async def trial_seal(self, trial: str) -> Seal:
         """The seal of a trial's evidence.
@@ -147,40 +148,42 @@ class ReadClient(ObjectClient):
         Raises:
             NotFound: no such trial, or its harness is still at work.
         """
-        return await self.transport.call("GET", f"/v1/trials/{trial}/seal", Seal)
+        return await self.transport.call("GET", f"/v1/trials/{segment(trial)}/seal", Seal)
 
     async def groups(
         self, run: str, *, limit: int | None = None, cursor: str | None = None
     ) -> GroupPage:
         """Sampling groups of a run, in order."""
-        return await self._page(f"/v1/runs/{run}/groups", GroupPage, limit, cursor)
+        return await self._page(f"/v1/runs/{segment(run)}/groups", GroupPage, limit, cursor)
 
     async def updates(
         self, run: str, *, limit: int | None = None, cursor: str | None = None
     ) -> UpdatePage:
         """Updates of a run, in order."""
-        return await self._page(f"/v1/runs/{run}/updates", UpdatePage, limit, cursor)
+        return await self._page(f"/v1/runs/{segment(run)}/updates", UpdatePage, limit, cursor)
 
     async def checkpoints(
         self, run: str | None = None, *, limit: int | None = None, cursor: str | None = None
     ) -> CheckpointPage:
         """Checkpoints of one run in order, or all of them, newest first."""
-        path = "/v1/checkpoints" if run is None else f"/v1/runs/{run}/checkpoints"
+        path = "/v1/checkpoints" if run is None else f"/v1/runs/{segment(run)}/checkpoints"
         return await self._page(path, CheckpointPage, limit, cursor)
 
     async def checkpoint(self, checkpoint: str) -> Checkpoint:
         """One checkpoint."""
-        return await self.transport.call("GET", f"/v1/checkpoints/{checkpoint}", Checkpoint)
+        return await self.transport.call(
+            "GET", f"/v1/checkpoints/{segment(checkpoint)}", Checkpoint
+        )
 
     async def checkpoint_uses(self, checkpoint: str) -> CheckpointUses:
         """What refers to a checkpoint, and so protects it from deletion."""
         return await self.transport.call(
-            "GET", f"/v1/checkpoints/{checkpoint}/uses", CheckpointUses
+            "GET", f"/v1/checkpoints/{segment(checkpoint)}/uses", CheckpointUses
         )
 
     async def update(self, update: str) -> Update:
         """One update, whichever run it is of."""
-        return await self.transport.call("GET", f"/v1/updates/{update}", Update)
+        return await self.transport.call("GET", f"/v1/updates/{segment(update)}", Update)
 
     async def runs_using(
         self, record: str, *, limit: int | None = None, cursor: str | None = None
@@ -208,7 +211,9 @@ class ReadClient(ObjectClient):
 
     async def construction(self, construction: str) -> Construction:
         """One construction plan with all that was recorded of it."""
-        return await self.transport.call("GET", f"/v1/constructions/{construction}", Construction)
+        return await self.transport.call(
+            "GET", f"/v1/constructions/{segment(construction)}", Construction
+        )
 
     async def logs(
         self,
@@ -221,12 +226,12 @@ class ReadClient(ObjectClient):
     ) -> LogPage:
         """Pieces of a run's logs, oldest first."""
         return await self._page(
-            f"/v1/runs/{run}/logs", LogPage, limit, cursor, source=source, trial=trial
+            f"/v1/runs/{segment(run)}/logs", LogPage, limit, cursor, source=source, trial=trial
         )
 
     async def sampler(self, sampler: str) -> SamplerRef:
         """What a sampler id stands for."""
-        return await self.transport.call("GET", f"/v1/samplers/{sampler}", SamplerRef)
+        return await self.transport.call("GET", f"/v1/samplers/{segment(sampler)}", SamplerRef)
 
     async def _page[M: BaseModel](
         self,
@@ -262,5 +267,5 @@ class ReadClient(ObjectClient):
 def _used_by(record: str) -> str:
     """The routes that tell what came of a checkpoint or of a run."""
     if record.startswith(Prefix.CHECKPOINT):
-        return f"/v1/checkpoints/{record}"
-    return f"/v1/runs/{record}/used-by"
+        return f"/v1/checkpoints/{segment(record)}"
+    return f"/v1/runs/{segment(record)}/used-by"
