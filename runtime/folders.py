@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from specs.paths import resolved
 from specs.profile import safe_path
 
 
@@ -14,8 +15,8 @@ def path_below(folder: Path | None, source: str, what: str) -> tuple[Path, Path]
     """
     if folder is None:
         raise ValueError(f"this {what} did not come from a file")
-    path, root = folder / safe_path(source), folder.resolve()
-    if not path.resolve().is_relative_to(root):
+    path, root = folder / safe_path(source), resolved(folder)
+    if not resolved(path).is_relative_to(root):
         raise ValueError(f"it leaves the folder of the {what}")
     return path, root
 
@@ -27,7 +28,11 @@ def file_below(folder: Path | None, source: str, what: str) -> Path:
         ValueError: with the cause; also where there is no such file.
     """
     path, root = path_below(folder, source, what)
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError as error:
+        raise ValueError(str(error.strerror)) from None
+    if not found:
         raise ValueError(f"there is no such file in {root}")
     return path
 

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from specs.paths import user_path
+
 MAX_SOCKET_PATH = 100
 """Linux allows 107 bytes for a Unix socket's path."""
 
@@ -47,8 +49,12 @@ class Home:
 
     @classmethod
     def at(cls, path: Path | None = None) -> "Home":
-        """The home at `path` (default: `default_home()`), made absolute."""
-        return cls((path or default_home()).expanduser().absolute())
+        """The home at `path` (default: `default_home()`), made absolute.
+
+        Raises:
+            InvalidInput: `invalid_reference`; `~name` of a user that there is not.
+        """
+        return cls(user_path(path or default_home()).absolute())
 
     def create(self) -> None:
         """Make the folder (0700), its parts and its secrets; harmless when they exist."""

@@ -63,13 +63,20 @@ def loads(
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
         _check(value, "", 0, _Lenience(allow_nul, big_integers))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(
-            f"The {what} is not valid JSON: {error}",
-            code=ErrorCode.INVALID_JSON,
-            object=ErrorObject(type=what),
-            next="Send UTF-8 JSON without NaN, NUL, lone surrogates or duplicate keys.",
-        ) from None
+        raise _not_json(error, what) from None
     return cast(JsonValue, value)
+
+
+def check(value: object, *, what: str) -> None:
+    """Refuse in a value that another parser read, or a command line gave, what `loads` refuses.
+
+    Raises:
+        InvalidInput: `invalid_json`, naming `what` and the offending place.
+    """
+    try:
+        _check(value, "", 0, _Lenience(nul=False, big_integers=False))
+    except ValueError as error:
+        raise _not_json(error, what) from None
 
 
 def read[M: BaseModel](model: type[M], data: bytes | str, *, what: str) -> M:
@@ -86,14 +93,19 @@ def validate[M: BaseModel](model: type[M], value: JsonValue, *, what: str) -> M:
     try:
         return model.model_validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
-        raise invalid(error, what) from None
+        raise invalid(error, what, value) from None
 
 
-def invalid(error: ValidationError, what: str) -> InvalidInput:
-    """One clear error from pydantic's report: the first problem, and how many more there are."""
+def invalid(error: ValidationError, what: str, value: object = None) -> InvalidInput:
+    """One clear error from pydantic's report: the first problem, and how many more there are.
+
+    :param value: what was validated, so that its own keys alone are named as the place.
+    """
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     first = problems[0]
-    pointer = "".join(f"/{_escape(part)}" for part in first["loc"])
+    absent = first["type"] in ("missing", "extra_forbidden")
+    places = first["loc"] if value is None else _keys(first["loc"], value, absent=absent)
+    pointer = "".join(f"/{_escape(part)}" for part in places)
     if first["type"] == "extra_forbidden":
         cause = f"unknown key {str(first['loc'][-1])!r}"
         step = "Remove the key, or correct its spelling."
@@ -108,8 +120,31 @@ def invalid(error: ValidationError, what: str) -> InvalidInput:
     )
 
 
+def _keys(places: tuple[int | str, ...], value: object, *, absent: bool) -> list[int | str]:
+    """The keys and positions among pydantic's places, which also tell what a union tried."""
+    found: list[int | str] = []
+    for index, part in enumerate(places, 1):
+        if isinstance(value, dict) and part in value:
+            value = cast(dict[int | str, object], value)[part]
+        elif isinstance(value, list | tuple) and part in range(len(cast(list[object], value))):
+            value = cast(list[object], value)[int(part)]
+        elif not (absent and index == len(places)):
+            continue
+        found.append(part)
+    return found
+
+
 def _escape(part: object) -> str:
     return str(part).replace("~", "~0").replace("/", "~1")
+
+
+def _not_json(error: Exception, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"The {what} is not valid JSON: {error}",
+        code=ErrorCode.INVALID_JSON,
+        object=ErrorObject(type=what),
+        next="Send UTF-8 JSON without NaN, NUL, lone surrogates or duplicate keys.",
+    )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

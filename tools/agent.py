@@ -23,6 +23,7 @@ from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput, NotFound
 from specs.launch import LaunchPlan, plan_launch, validate_profile
 from specs.operator_api import SessionOpened, SessionRequest
+from specs.paths import resolved, user_path
 from specs.profile import Binding, Profile
 from tools.context import Context
 from tools.documents import read_file
@@ -272,7 +273,7 @@ async def _program(context: Context, profile: Profile) -> str:
 
 
 def _folder(text: str) -> Path:
-    folder = Path(text).expanduser().resolve()
+    folder = resolved(user_path(text))
     if not folder.is_dir():
         raise InvalidInput(
             f"{folder} is not a folder.",

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from specs.base import Contract
 from specs.errors import Conflict, ErrorObject, InvalidInput, NotFound
+from specs.paths import user_path
 from specs.profile import safe_path
 from specs.records import Artifact
 from tools.context import Context
@@ -85,7 +86,7 @@ async def artifacts(context: Context, request: Artifacts) -> ArtifactPage:
 
 def _copy(to: str, name: str, data: bytes) -> Path:
     """Write a file that is not there yet; one that has these very bytes already is left."""
-    folder = Path(to).expanduser()
+    folder = user_path(to)
     target = folder / safe_path(name).lstrip("/")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from runtime.folders import path_below, text_below
 from specs import canonical
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
 from specs.ids import VersionedName
+from specs.paths import user_path
 from specs.profile import MAX_FILE_BYTES, Profile
 from tools.plugin_sources import plugin_of
 
@@ -42,7 +43,7 @@ def read_document(value: dict[str, JsonValue] | str, what: str) -> Read | str:
         return Read(value, None, what)
     if not value.startswith("@"):
         return reference(value, what)
-    path = Path(value[1:]).expanduser()
+    path = user_path(value[1:])
     content = canonical.loads(read_file(value[1:], what), what=what)
     if not isinstance(content, dict):
         raise InvalidInput(
@@ -59,7 +60,7 @@ def read_file(name: str, what: str) -> bytes:
     Raises:
         InvalidInput: it cannot be read, or is too large.
     """
-    path = Path(name).expanduser()
+    path = user_path(name)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_DOCUMENT_BYTES + 1)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput, NotFound
+from tools.paging import position
 
 ByteLimit = Annotated[int, Field(ge=16, le=16_000, description="Bytes of text at once")]
 _LONGEST_CHARACTER = 4
@@ -40,8 +41,8 @@ def excerpt(path: str, data: bytes, limit: int, cursor: str | None = None) -> Ex
     Raises:
         InvalidInput: a cursor that does not stand between two characters of the text.
     """
-    start = int(cursor) if cursor is not None and cursor.isdecimal() else 0
-    if (cursor is not None and not cursor.isdecimal()) or start > len(data):
+    start = 0 if cursor is None else position(cursor)
+    if start is None or start > len(data):
         raise _bad_cursor(cursor or "")
     end = _boundary(data, min(len(data), start + limit))
     try:

@@ -18,6 +18,7 @@ from specs import canonical
 from specs.base import Contract
 from specs.errors import Conflict, ErrorCode, ErrorObject, InvalidInput
 from specs.model_spec import ModelSpec, Parts
+from specs.paths import user_path
 from tools.context import Context
 from tools.documents import Read, read_document
 from tools.fields import Cli, Input
@@ -193,7 +194,7 @@ def write_new(file: str, data: bytes, *, replace: bool) -> str | None:
         Conflict: other bytes are there, and nobody said to replace them.
         InvalidInput: it cannot be written.
     """
-    path = Path(file).expanduser()
+    path = user_path(file)
     try:
         before = path.read_bytes() if path.exists() else None
         if before == data:
@@ -223,7 +224,7 @@ def write_new(file: str, data: bytes, *, replace: bool) -> str | None:
 
 def _render(request: Render) -> Rendered:
     spec = read_spec(request.spec)
-    if request.kind != "profile" and request.model is None:
+    if request.kind != "profile" and not request.model:
         raise InvalidInput(
             "A teacher needs a model.",
             object=ErrorObject(type="arguments", pointer="/model"),

@@ -12,6 +12,7 @@ from specs.base import Contract
 from specs.claude_code import PINNED_VERSION
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.model_spec import INSTRUCTIONS, SCHEMA
+from specs.paths import resolved, user_path
 from tools.context import Context
 from tools.fields import Cli, Input
 from tools.model_spec import (
@@ -72,7 +73,7 @@ async def create(_: Context, request: Create) -> Created:
 
 
 def _create(request: Create) -> Created:
-    path = Path(request.file).expanduser()
+    path = user_path(request.file)
     document = _drafted(request, path.parent)
     spec = seal(document, path.parent)
     rendering.check_schemas(spec)
@@ -107,15 +108,15 @@ def _instructions(text: str | None, folder: Path) -> JsonValue:
     """A text, or the file that it names as seen from the specification's folder."""
     if text is None or not text.startswith("@"):
         return text
-    path = Path(text[1:]).expanduser().resolve()
-    if not path.is_relative_to(folder.resolve()):
+    path, root = resolved(user_path(text[1:])), resolved(folder)
+    if not path.is_relative_to(root):
         raise InvalidInput(
-            f"{text[1:]} is not below {folder.resolve()}.",
+            f"{text[1:]} is not below {root}.",
             code=ErrorCode.INVALID_REFERENCE,
             object=ErrorObject(type=WHAT, pointer="/instructions"),
             next="Put the instructions beside the specification.",
         )
-    return {"source": str(path.relative_to(folder.resolve()))}
+    return {"source": str(path.relative_to(root))}
 
 
 def _criterion(text: str) -> JsonValue:

@@ -12,6 +12,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from specs.errors import ErrorObject, InvalidInput
+from specs.paths import resolved
 from specs.profile import (
     MAX_FILE_BYTES,
     MAX_PLUGIN_BYTES,
@@ -36,7 +37,7 @@ def plugin_of(folder: Path, within: Path, pointer: str, what: str) -> dict[str, 
     total = 0
     for path in _walk(folder):
         name = path.relative_to(folder).as_posix()
-        if not path.resolve().is_relative_to(within):
+        if not resolved(path).is_relative_to(within):
             raise _bad(what, pointer, f"{name} leaves the folder of the profile")
         data = path.read_bytes()
         total += len(data)
@@ -59,7 +60,7 @@ def _walk(folder: Path) -> list[Path]:
     found: list[Path] = []
     seen: set[Path] = set()
     for directory, folders, names in os.walk(folder, followlinks=True):
-        real = Path(directory).resolve()
+        real = resolved(Path(directory))
         folders[:] = sorted(set(folders) - _LEFT_OUT) if real not in seen else []
         if real in seen:
             continue

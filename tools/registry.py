@@ -123,10 +123,12 @@ async def call(chosen: Operation, context: Context, values: Mapping[str, object]
     On cancel the operation stops; what the gateway was asked to do stays done.
 
     Raises:
-        PracticumError: `invalid_document` naming the argument, or what the operation raises.
+        PracticumError: `invalid_json` or `invalid_document` naming the argument, or what the
+            operation raises.
     """
+    canonical.check(dict(values), what="arguments")
     try:
         request = chosen.input.model_validate(values)
     except ValidationError as error:
-        raise canonical.invalid(error, "arguments") from None
+        raise canonical.invalid(error, "arguments", dict(values)) from None
     return await chosen.handler(context, request)

@@ -1,6 +1,5 @@
 """`run report`, at the top level `report`: a run as one page to look at."""
 
-from pathlib import Path
 from typing import Annotated
 
 import anyio.to_thread
@@ -11,6 +10,7 @@ from runtime.analysis.report import TRANSCRIPTS, report
 from specs import canonical
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput
+from specs.paths import user_path
 from tools.context import Context
 from tools.fields import Cli, Input, RunRef
 from tools.registry import Traits, operation
@@ -83,7 +83,7 @@ async def report_run(context: Context, request: Report) -> Reported:
 
 
 def _write(name: str, page: bytes) -> str:
-    path = Path(name).expanduser()
+    path = user_path(name)
     try:
         path.write_bytes(page)
     except OSError as error:

@@ -15,6 +15,7 @@ from specs.base import Contract
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.launch import validate_profile
 from specs.operator_api import Started
+from specs.paths import user_path
 from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan, parse_plan
 from specs.run import Admission, Submission
 from tools.context import Context
@@ -163,7 +164,7 @@ def submission_of(request: Start, noun: Literal["run", "train"]) -> Submission:
 def plan_folder(value: dict[str, JsonValue] | str) -> Path | None:
     """Where the relative paths of a plan start; None is the folder of this command."""
     if isinstance(value, str) and value.startswith("@"):
-        return Path(value[1:]).expanduser().parent
+        return user_path(value[1:]).parent
     return None
 
 

@@ -5,7 +5,6 @@ as `dataset publish` would pack it, so what is shown is what would be published.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import anyio.to_thread
@@ -15,6 +14,7 @@ from specs import package
 from specs.base import Contract
 from specs.dataset import TaskEntry
 from specs.errors import ErrorObject, NotFound
+from specs.paths import user_path
 from tools.context import Context
 from tools.documents import reference
 from tools.excerpts import ByteLimit, Excerpt, FileEntry, chosen, excerpt, excerpt_text
@@ -113,7 +113,7 @@ async def show(context: Context, request: Show) -> TaskView:
 
 
 def _local(folder: str) -> _Found:
-    path = Path(folder).expanduser()
+    path = user_path(folder)
     if not path.is_dir():
         raise NotFound(
             f"There is no task folder {path}.",

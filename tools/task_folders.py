@@ -15,6 +15,7 @@ from specs import canonical
 from specs.dataset import TaskEntry
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.package import pack
+from specs.paths import user_path
 
 REQUIRED = ("task.toml", "instruction.md")
 
@@ -33,7 +34,7 @@ def task_folders(folder: str) -> list[Path]:
     Raises:
         InvalidInput: no such folder, a link among them, or not one task.
     """
-    root = Path(folder).expanduser()
+    root = user_path(folder)
     if not root.is_dir():
         raise _invalid(root, "it is not a folder", "Name the folder that holds the task folders.")
     found: list[Path] = []

@@ -22,6 +22,7 @@ from specs.base import Contract
 from specs.chat import File
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.ids import Prefix, is_id
+from specs.paths import user_path
 from specs.plans import SupervisedPlan, parse_plan
 from specs.run import Submission
 from specs.sources import MAX_FILE_BYTES, FileSource
@@ -73,7 +74,7 @@ def read_rows(name: str, folder: Path | None = None) -> File:
     Raises:
         InvalidInput: it cannot be read, is empty or too large.
     """
-    path = (folder or Path()) / Path(name).expanduser()
+    path = (folder or Path()) / user_path(name)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

@@ -12,6 +12,7 @@ from specs.errors import ErrorObject, InvalidInput
 from tools.context import Context
 from tools.evidence import TrialRef, find_trial, sealed, segment
 from tools.fields import Cursor, Input, RunRef
+from tools.paging import position
 from tools.registry import READ, operation
 
 
@@ -96,10 +97,11 @@ def _wanted(request: Read) -> Wanted:
 
 def _place(cursor: str | None) -> tuple[int, int]:
     call, _, place = (cursor or "0.0").partition(".")
-    if not (call.isdecimal() and place.isdecimal()):
+    first, start = position(call), position(place)
+    if first is None or start is None:
         raise InvalidInput(
             f"{cursor!r} is not a cursor of this transcript.",
             object=ErrorObject(type="arguments", pointer="/cursor"),
             next="Use `next` of the page before, or leave the cursor out.",
         )
-    return int(call), int(place)
+    return first, start

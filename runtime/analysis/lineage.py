@@ -295,7 +295,7 @@ def _source(run: Run) -> str | None:
 def _position(cursor: str | None) -> int:
     if cursor is None:
         return 0
-    if not cursor.isdecimal():
+    if not cursor.isdecimal() or len(cursor) > 15:
         raise InvalidInput(
             f"{cursor!r} is not a cursor of this list.",
             object=ErrorObject(type="arguments", pointer="/cursor"),

@@ -20,6 +20,7 @@ import anyio.abc
 from specs import claude_code
 from specs.errors import Conflict, ErrorObject, InvalidInput, PracticumError, Unavailable
 from specs.launch import LaunchFile, LaunchPlan
+from specs.paths import resolved
 
 TERM_GRACE_SEC = 5.0
 
@@ -98,8 +99,8 @@ def write_files(files: tuple[LaunchFile, ...], roots: tuple[Path, ...], *, repla
 def _check(file: LaunchFile, pointer: str, roots: tuple[Path, ...], *, replace: bool) -> None:
     path = Path(file.path)
     place = ErrorObject(type="profile", pointer=pointer)
-    real = path.resolve()
-    if not any(real.is_relative_to(root.resolve()) for root in roots):
+    real = resolved(path)
+    if not any(real.is_relative_to(resolved(root)) for root in roots):
         raise InvalidInput(
             f"The profile's file {file.path} is not below the chosen folder.",
             object=place,

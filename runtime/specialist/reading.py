@@ -20,6 +20,7 @@ from specs.profile import MAX_FILE_BYTES, ProfileFile
 
 WHAT = "model-spec"
 _CHUNK = 1 << 20
+_PLAIN = "Save the file as UTF-8 without a byte order mark."
 
 
 def seal(value: dict[str, JsonValue], folder: Path | None) -> ModelSpec:
@@ -62,6 +63,8 @@ class _Reader:
 
     def source(self, source: Source, pointer: str) -> str:
         text = self._text(source.source, f"{pointer}/source")
+        if text.startswith("\ufeff"):  # nobody sees it, and the model would
+            raise _refuse(pointer, f"{source.source} begins with a byte order mark", _PLAIN)
         _same(canonical.digest_bytes(text.encode()), source.digest, source.source, pointer)
         return text
 

@@ -3,10 +3,12 @@
 import json
 import pickle
 import string
+from typing import Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field, JsonValue
 
 from specs import canonical
 from specs.errors import ErrorCode, InvalidInput, PracticumError, Problem
@@ -135,3 +137,33 @@ def test_nesting_has_a_bound_that_lists_and_objects_share(
     for deeper in (f"[{deepest}]", f'{{"a":{deepest}}}'):
         with pytest.raises(InvalidInput, match="nested deeper"):
             canonical.loads(deeper, what="value")
+
+
+@pytest.mark.parametrize(
+    "value", ["a\0b", {"a": ["\udc80"]}, {"\ud800": 1}, [float("nan")], {"a": 2**53}]
+)
+def test_a_value_of_another_parser_is_held_to_the_same_rules(value: object) -> None:
+    canonical.check({"fine": ["ä", 1.5, None, True]}, what="arguments")
+    with pytest.raises(InvalidInput) as refused:
+        canonical.check(value, what="arguments")
+    assert refused.value.problem.code is ErrorCode.INVALID_JSON
+
+
+def test_the_place_of_a_bad_value_is_its_own_and_not_what_a_union_tried() -> None:
+    class Part(BaseModel, extra="forbid"):
+        text: Annotated[str, Field(min_length=1)] | list[int] | None = None
+
+    class Given(BaseModel):
+        plan: dict[str, JsonValue] | str = ""
+        parts: list[Part | str] = []
+
+    for value, place in (
+        ({"plan": []}, "/plan"),
+        ({"parts": [{"text": ""}]}, "/parts/0/text"),
+        ({"parts": ["fine", {"text": ["x"]}]}, "/parts/1/text"),
+        ({"parts": [{"other/one": 1}]}, "/parts/0/other~1one"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            canonical.validate(Given, value, what="arguments")  # type: ignore[arg-type]
+        assert refused.value.problem.object is not None
+        assert refused.value.problem.object.pointer == place

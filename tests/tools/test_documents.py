@@ -50,9 +50,12 @@ def test_a_source_is_embedded_as_content(folder: Path) -> None:
     assert profile.agent.files[0].source is None
 
 
-@pytest.mark.parametrize("source", ["../secret", "/etc/passwd", "link", "absent.py", "."])
+@pytest.mark.parametrize(
+    "source", ["../secret", "/etc/passwd", "link", "absent.py", ".", "loop", "loop/x", "a" * 300]
+)
 def test_a_source_outside_the_folder_is_refused(folder: Path, source: str) -> None:
     (folder / "link").symlink_to(folder.parent / "secret")
+    (folder / "loop").symlink_to("loop")
     with pytest.raises(InvalidInput) as caught:
         embed_sources(with_source(folder, source), "profile")
     problem = caught.value.problem
@@ -170,3 +173,10 @@ def test_the_programs_own_plugin_is_named_without_a_path(folder: Path) -> None:
     assert plugin.files is not None
     assert ".claude-plugin/plugin.json" in {file.path for file in plugin.files}
     assert "--plugin-dir" in validate_profile(profile).argv
+
+
+def test_a_plugin_folder_that_is_a_loop_of_links_is_refused(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    agent = {**PROFILE["agent"], "plugins": [{"name": "p", "source": "loop"}]}
+    with pytest.raises(InvalidInput):
+        embed_sources(Read({**PROFILE, "agent": agent}, folder, "profile"), "profile")

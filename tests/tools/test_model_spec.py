@@ -172,3 +172,30 @@ def test_show_cuts_long_texts_and_keeps_digests(do: Do) -> None:
     assert len(shown.document["instructions"]) < 450
     assert shown.view.digest == do("validate", spec=long).digest
     assert "acme/finder" in find("model-spec", "show").text(shown)
+
+
+@pytest.mark.parametrize("instructions", ["@loop", "@" + "a" * 300, "@~no-such-user/x"])
+def test_instructions_that_cannot_be_found_are_refused(
+    do: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instructions: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(PracticumError) as refused:
+        do(
+            "create",
+            file="new.json",
+            name="acme/x",
+            behaviour="b",
+            instructions=instructions,
+            model="tiny",
+            useful=("a=b",),
+        )
+    assert refused.value.problem.status < 500
+    assert not (tmp_path / "new.json").exists()
+
+
+def test_a_teacher_without_a_name_is_not_the_deployed_model(do: Do) -> None:
+    for model in (None, ""):
+        with pytest.raises(PracticumError) as refused:
+            do("render", spec=EXAMPLE, kind="teacher", model=model)
+        assert refused.value.problem.next

@@ -18,7 +18,7 @@ from specs.worker_api import UploadRequest
 
 router = APIRouter()
 
-_RANGE = re.compile(r"^bytes=(\d*)-(\d*)$")
+_RANGE = re.compile(r"^bytes=([0-9]{0,18})-([0-9]{0,18})$")
 
 
 @router.post("/v1/uploads")

@@ -73,10 +73,13 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("place", "pointer"), PLACES)
-@pytest.mark.parametrize("source", ["../secret", "/etc/passwd", "link", "absent.md", "."])
+@pytest.mark.parametrize(
+    "source", ["../secret", "/etc/passwd", "link", "absent.md", ".", "loop", "a" * 300]
+)
 def test_a_file_outside_of_the_folder_is_refused(
     folder: Path, place: tuple[Any, ...], pointer: str, source: str
 ) -> None:
+    (folder / "loop").symlink_to("loop")
     document: Any = named()
     target: Any = document
     for key in place:
@@ -140,3 +143,11 @@ def test_without_a_folder_no_file_is_read() -> None:
 def test_what_contradicts_itself_is_refused(changes: dict[str, Any], cause: str) -> None:
     with pytest.raises(InvalidInput, match=cause):
         seal({**SPEC, **changes}, None)
+
+
+def test_instructions_with_a_mark_that_nobody_sees_are_refused(folder: Path) -> None:
+    (folder / "system.md").write_text("\ufeffBe brief.\n")
+    with pytest.raises(InvalidInput) as caught:
+        seal(named(), folder)
+    assert caught.value.problem.object is not None
+    assert caught.value.problem.object.pointer == "/instructions"
