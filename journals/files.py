@@ -1,7 +1,9 @@
 """The file of lines: made at once, locked while it grows, mended after a killed writer."""
 
+import errno
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -58,7 +60,10 @@ def append(path: Path, following: Callable[[int, bytes], bytes]) -> bytes:
         Unavailable: `store_unavailable`; the disk refused. The line may be there and may be lost.
     """
     with _locked(path) as descriptor:
-        size = _mend(descriptor, path.with_name(TORN))
+        try:
+            size = _mend(descriptor, path.with_name(TORN))
+        except OSError as error:
+            raise _refused(path, error) from None
         line = following(*last_line(descriptor, size))
         try:
             _write(descriptor, line, size)
@@ -163,7 +168,11 @@ def _write(descriptor: int, line: bytes, size: int) -> None:
 
 def _open(path: Path, flags: int) -> int:
     try:
-        return os.open(path, flags | os.O_CLOEXEC)
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(
             f"There is no journal in {path.parent}.",
@@ -181,7 +190,7 @@ def _open(path: Path, flags: int) -> int:
 
 def _refused(path: Path, error: OSError) -> Unavailable:
     return Unavailable(
-        f"The disk refused an entry of {path}: {error.strerror or error}.",
+        f"The disk refused an entry of {path}: {error}.",
         code=ErrorCode.STORE_UNAVAILABLE,
         object=ErrorObject(type="journal", id=str(path.parent)),
         next="Make room or mend the disk; see whether the entry is there before you repeat it.",

@@ -9,7 +9,7 @@ from typing import Final, Literal, cast
 from pydantic import JsonValue
 
 from journals import files, lines, rendering, searching
-from journals.reading import Line, Snapshot, snapshot
+from journals.reading import Line, Snapshot, number, snapshot
 from journals.searching import Filter, Found
 from specs import canonical
 from specs.errors import Conflict, ErrorObject, InvalidInput, NotFound
@@ -116,8 +116,8 @@ class Journal:
         """
         if is_id(wanted, Prefix.JOURNAL_ENTRY):
             needle = b'"id":' + json.dumps(wanted).encode()
-        elif wanted.isascii() and wanted.isdecimal():
-            needle = f'"seq":{int(wanted)},"text":'.encode()
+        elif (seq := number(wanted)) > 0:
+            needle = f'"seq":{seq},"text":'.encode()
         else:
             raise self._absent(wanted)
         with snapshot(self._path) as now:
@@ -184,7 +184,7 @@ class Journal:
 
     def _absent(self, wanted: str) -> NotFound:
         return NotFound(
-            f"The journal {self.folder} has no entry {wanted}.",
+            f"The journal {self.folder} has no entry {wanted[:100]}.",
             object=ErrorObject(type="entry", id=wanted[:100]),
             next="Give the whole id jrn_… or the number that journal show prints.",
         )

@@ -16,6 +16,7 @@ from specs import canonical, package
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.ids import Name, VersionedName
 from specs.journal import Link, LinkType
+from specs.paths import user_path
 
 TYPES: tuple[str, ...] = get_args(LinkType)
 _DATASET: TypeAdapter[str] = TypeAdapter(VersionedName)
@@ -34,7 +35,7 @@ def parse(text: str, *, with_digest: bool = True) -> Link:
     if not colon or kind not in TYPES or not name:
         raise _bad(text, f"write it as type:id; the types are {', '.join(TYPES)}")
     value: dict[str, JsonValue] = {"type": kind, "id": name}
-    path = Path(name).expanduser()
+    path = user_path(name)
     if kind == "skill" and path.name == "SKILL.md":
         path = path.parent
     if kind in ("file", "skill") or (kind == "model-spec" and path.is_file()):

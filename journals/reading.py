@@ -18,6 +18,15 @@ _SMALLEST = 32 << 10
 _LARGEST = 2 << 20
 
 
+_MOST_DIGITS = 18
+
+
+def number(text: str) -> int:
+    """The whole number in a text; -1 where there is none, or one that no file could reach."""
+    digits = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+    return int(text) if digits else -1
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A line without its end, and where it begins."""
@@ -102,7 +111,7 @@ class Snapshot:
         """
         if cursor is None:
             return self.end
-        place = int(cursor) if cursor.isascii() and cursor.isdecimal() else -1
+        place = number(cursor)
         known = self.start <= place <= self.end
         if not known or os.pread(self.descriptor, 1, place - 1) != b"\n":
             raise InvalidInput(

@@ -115,6 +115,13 @@ class JournalInfo(Contract):
 
 class JournalList(Contract):
     items: list[JournalInfo]
+    unreadable: list[str] = Field(default_factory=list[str])
+    """What is wrong with each journal that could not be read; the others are listed."""
+
+    @property
+    def ok(self) -> bool:
+        """The exit code of the command follows."""
+        return not self.unreadable
 
 
 class JournalPage(Contract):

@@ -1,7 +1,6 @@
 """Journals: local records, which need no stack. `journals` says what makes them safe."""
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Literal
 
 import anyio.to_thread
@@ -11,7 +10,7 @@ from journals import Filter, Journal
 from journals.links import changed, parse
 from journals.searching import Found, words_of
 from specs import canonical
-from specs.errors import ErrorCode, ErrorObject, InvalidInput
+from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
 from specs.journal import (
     EntryKind,
     JournalDraft,
@@ -21,9 +20,10 @@ from specs.journal import (
     JournalList,
     JournalPage,
 )
+from specs.paths import user_path
 from tools.context import Context
 from tools.fields import Cli, Cursor, Input, Limit
-from tools.journal_inputs import data_of, moment, place, text_of, user
+from tools.journal_inputs import data_of, is_name, moment, place, text_of, user
 from tools.journal_text import entry_text, export_text, info_text, list_text, page_text
 from tools.registry import READ_LOCAL, Traits, operation
 
@@ -126,12 +126,20 @@ async def new(context: Context, request: New) -> JournalInfo:
 
 @operation("journal", "list", READ_LOCAL, text=list_text)
 async def list_journals(context: Context, _: ListJournals) -> JournalList:
-    """List the named journals, the one last written first."""
+    """List the named journals, the one last written first, and those that cannot be read."""
 
     def read() -> JournalList:
-        folders = [path.parent for path in context.home.journals.glob("*/journal.jsonl")]
-        found = [_info(folder.name, Journal(folder)) for folder in folders]
-        return JournalList(items=sorted(found, key=lambda i: i.last_at or i.created_at)[::-1])
+        found: list[JournalInfo] = []
+        unreadable: list[str] = []
+        for path in sorted(context.home.journals.glob("*/journal.jsonl")):
+            if not is_name(path.parent.name):
+                continue  # no command would take it
+            try:
+                found.append(_info(path.parent.name, Journal(path.parent)))
+            except PracticumError as error:
+                unreadable.append(error.problem.detail)
+        newest = sorted(found, key=lambda i: i.last_at or i.created_at)[::-1]
+        return JournalList(items=newest, unreadable=unreadable)
 
     return await anyio.to_thread.run_sync(read)
 
@@ -208,7 +216,7 @@ async def export(context: Context, request: Export) -> JournalExport:
     name = request.out or f"journal-{journal.folder.name}.{ending}"
 
     def write() -> JournalExport:
-        path = Path(name).expanduser().absolute()
+        path = user_path(name).absolute()
         data = journal.export(request.format)
         try:
             path.write_bytes(data)

@@ -13,6 +13,7 @@ from runtime.home import Home
 from specs import canonical
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.journal import JournalName
+from specs.paths import user_path
 from tools.documents import read_file
 
 AUTHOR = "PRACTICUM_AUTHOR"
@@ -30,16 +31,24 @@ def place(home: Home, journal: str) -> Path:
         InvalidInput: `invalid_reference`; it is neither.
     """
     if "/" in journal or journal.startswith("."):
-        return Path(journal).expanduser().absolute()
+        return user_path(journal).absolute()
+    if is_name(journal):
+        return home.journals / journal
+    raise InvalidInput(
+        f"{journal[:200]!r} does not name a journal.",
+        code=ErrorCode.INVALID_REFERENCE,
+        object=ErrorObject(type="journal", id=journal[:200], pointer="/journal"),
+        next="Use lower-case letters, digits, dots and dashes, or a path with a slash in it.",
+    )
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be the name of a journal of the home."""
     try:
-        return home.journals / _NAME.validate_python(journal)
+        _NAME.validate_python(text)
     except ValueError:
-        raise InvalidInput(
-            f"{journal!r} does not name a journal.",
-            code=ErrorCode.INVALID_REFERENCE,
-            object=ErrorObject(type="journal", id=journal[:200], pointer="/journal"),
-            next="Use lower-case letters, digits, dots and dashes, or a path with a slash in it.",
-        ) from None
+        return False
+    return True
 
 
 def moment(text: str) -> datetime:

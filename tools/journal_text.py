@@ -34,9 +34,10 @@ def info_text(info: JournalInfo) -> str:
 
 
 def list_text(listed: JournalList) -> str:
-    """Journals as a table."""
+    """Journals as a table, and what is wrong with those that are not in it."""
     head = ("journal", "entries", "last", "title")
-    return table(head, [(i.journal, i.entries, i.last_at, i.title) for i in listed.items])
+    shown = table(head, [(i.journal, i.entries, i.last_at, i.title) for i in listed.items])
+    return "\n".join([shown, *listed.unreadable])
 
 
 def entry_text(entry: JournalEntry, journal: str | None = None) -> str:

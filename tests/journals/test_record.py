@@ -229,3 +229,16 @@ def test_a_journal_is_made_once_and_used_only_when_there(tmp_path: Path) -> None
         Journal.create(tmp_path / "file", title="t", author="a")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "j"]
     assert [path.name for path in (tmp_path / "j").iterdir()] == [files.LINES]
+
+
+def test_a_torn_line_that_cannot_be_put_aside_is_told_and_kept(journal: Journal) -> None:
+    journal.append(draft("one"))
+    with path_of(journal).open("ab") as file:
+        file.write(b'{"at":')
+    (journal.folder / files.TORN).mkdir()
+    with pytest.raises(Unavailable) as refused:
+        journal.append(draft("two"))
+    assert files.TORN in refused.value.problem.detail
+    assert path_of(journal).read_bytes().endswith(b'{"at":')
+    (journal.folder / files.TORN).rmdir()
+    assert journal.append(draft("three")).seq == 2

@@ -1,6 +1,7 @@
 """`practicum journal`: by name and by path, links with digests, clear refusals. Needs no stack."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,9 @@ async def test_an_export_is_the_whole_record(context: Context, tmp_path: Path) -
 
 
 APPEND = {"journal": "j", "text": "t"}
+INVALID_REFERENCE = ErrorCode.INVALID_REFERENCE
+LONG = "a" * 300
+
 BAD: list[tuple[str, dict[str, Any], ErrorCode]] = [
     ("new", {"journal": "j"}, ErrorCode.STATE_CONFLICT),
     ("new", {"journal": "Not A Name"}, ErrorCode.INVALID_REFERENCE),
@@ -205,7 +209,7 @@ BAD: list[tuple[str, dict[str, Any], ErrorCode]] = [
     ("append", {**APPEND, "kind": "thought"}, ErrorCode.INVALID_DOCUMENT),
     ("append", {**APPEND, "text": " \n"}, ErrorCode.INVALID_DOCUMENT),
     ("append", {**APPEND, "text": "x" * 8001}, ErrorCode.INVALID_DOCUMENT),
-    ("append", {**APPEND, "text": "a\udc80"}, ErrorCode.INVALID_DOCUMENT),
+    ("append", {**APPEND, "text": "a\udc80"}, ErrorCode.INVALID_JSON),
     ("append", {**APPEND, "text": "@absent"}, ErrorCode.INVALID_REFERENCE),
     ("append", {**APPEND, "text": "@binary"}, ErrorCode.INVALID_DOCUMENT),
     ("append", {**APPEND, "author": ""}, ErrorCode.INVALID_DOCUMENT),
@@ -227,6 +231,15 @@ BAD: list[tuple[str, dict[str, Any], ErrorCode]] = [
     ("search", {"journal": "j", "link": "nothing"}, ErrorCode.INVALID_REFERENCE),
     ("search", {"journal": "j", "kind": ("thought",)}, ErrorCode.INVALID_DOCUMENT),
     ("export", {"journal": "j", "out": "absent/x"}, ErrorCode.INVALID_REFERENCE),
+    ("append", {"journal": "j", "text": "@a\0b"}, ErrorCode.INVALID_JSON),
+    ("append", {"journal": "j", "text": "@~no-such-user/x"}, ErrorCode.INVALID_REFERENCE),
+    ("append", {"journal": "j", "text": "x", "links": (f"skill:{LONG}",)}, INVALID_REFERENCE),
+    ("append", {"journal": "j", "text": "x", "links": (f"model-spec:{LONG}",)}, INVALID_REFERENCE),
+    ("show", {"journal": "~no-such-user/x"}, ErrorCode.INVALID_REFERENCE),
+    ("show", {"journal": f"./{LONG}"}, ErrorCode.INVALID_REFERENCE),
+    ("show", {"journal": "j", "cursor": "9" * 5000}, ErrorCode.INVALID_DOCUMENT),
+    ("show", {"journal": "j", "entry": "9" * 5000}, ErrorCode.NOT_FOUND),
+    ("export", {"journal": "j", "out": "~no-such-user/x"}, ErrorCode.INVALID_REFERENCE),
 ]
 
 
@@ -262,3 +275,35 @@ def test_the_commands_speak_json_and_end_with_their_codes(
     assert "#1 observation" in capfd.readouterr().out
     assert main(["journal", "show", "k", *home]) == 3
     assert main(["journal", "append", "j", "x", "--kind", "thought", *home]) == 2
+
+
+@pytest.mark.parametrize("obstacle", ["folder", "pipe", "empty"])
+async def test_one_journal_that_cannot_be_read_hides_no_other(
+    context: Context, obstacle: str
+) -> None:
+    await journal(context, "new", JournalInfo, journal="good")
+    bad = context.home.journals / "bad" / "journal.jsonl"
+    bad.parent.mkdir()
+    {"folder": bad.mkdir, "pipe": lambda: os.mkfifo(bad), "empty": bad.touch}[obstacle]()
+    (context.home.journals / "No Name").mkdir()
+    (context.home.journals / "No Name" / "journal.jsonl").touch()
+    listed = await journal(context, "list", JournalList)
+    assert [info.journal for info in listed.items] == ["good"]
+    assert [str(bad) in cause for cause in listed.unreadable] == [True]
+    assert not listed.ok
+    for verb, more in (("show", {}), ("append", {"text": "x"}), ("export", {"out": "x.md"})):
+        with pytest.raises(PracticumError) as refused:
+            await call(find("journal", verb), context, {"journal": "bad", **more})
+        assert refused.value.problem.code in (INVALID_REFERENCE, ErrorCode.JOURNAL_DAMAGED)
+
+
+def test_what_an_entry_says_cannot_steer_the_terminal_of_its_reader(
+    context: Context, capfd: pytest.CaptureFixture[str]
+) -> None:
+    home = ("--home", str(context.home.root))
+    assert main(["journal", "new", "j", *home]) == 0
+    assert main(["journal", "append", "j", "ok\x1b[2J\u202eko\x9b1m\tä", *home]) == 0
+    assert main(["journal", "show", "j", *home]) == 0
+    shown = capfd.readouterr().out
+    assert "ok\\x1b[2J\\u202eko\\x9b1m\tä" in shown
+    assert not set("\x1b\x9b\u202e") & set(shown)
