@@ -23,7 +23,7 @@ from runtime.home import Home
 from runtime.supervisor.parts import code_folder
 from specs.errors import Internal, PracticumError, Problem
 from tools.context import Context
-from tools.failures import report
+from tools.failures import report, visible
 from tools.fields import Cli
 from tools.registry import Operation, call, find
 
@@ -64,8 +64,11 @@ def add_mcp(app: typer.Typer, name: str, summary: str) -> None:
         port: PortOption = 8765,
         allow_host: AllowHostOption = None,
         home: HomeOption = None,
-    ) -> None:
-        root = str(Home.at(home).root)
+    ) -> int:
+        try:
+            root = str(Home.at(home).root)
+        except PracticumError as error:
+            return report(error.problem, as_json=False)
         arguments = [sys.executable, "-P", "-m", "mcp_server", "--home", root]
         if http:
             arguments += ["--http", "--host", host, "--port", str(port)]
@@ -105,6 +108,8 @@ def _command(chosen: Operation) -> Callable[..., int]:
             return anyio.run(_run, chosen, Home.at(home), given, as_json)
         except BrokenPipeError:
             raise
+        except PracticumError as error:
+            return report(error.problem, as_json=as_json)
         except Exception as error:  # noqa: BLE001 - a defect of ours, told like every failure
             traceback.print_exc()
             return report(_defect(error), as_json=as_json)
@@ -124,14 +129,14 @@ async def _run(chosen: Operation, home: Home, values: dict[str, Any], as_json: b
     """Run an operation and write its result; returns the exit code."""
 
     async def emit(record: BaseModel, text: str) -> None:
-        write(record.model_dump_json() if as_json else text)
+        write(record.model_dump_json() if as_json else visible(text))
 
     context = Context(home, progress=_progress, emit=emit)
     try:
         result = await call(chosen, context, values)
     except PracticumError as error:
         return report(error.problem, as_json=as_json)
-    text = result.model_dump_json() if as_json else chosen.text(result)
+    text = result.model_dump_json() if as_json else visible(chosen.text(result))
     if text:
         write(text)
     return exit_status(result)

@@ -1,10 +1,23 @@
 """How a failure leaves the command line: what was wrong on stderr, and the exit code."""
 
 import sys
+from typing import Final
 
 from specs.errors import ErrorCode, Problem
 
 OK, FAILED, BAD_INPUT, NOT_FOUND, TIMED_OUT = range(5)
+
+_STEERING: Final = (
+    *range(0x20),
+    *range(0x7F, 0xA0),
+    *range(0x202A, 0x202F),
+    *range(0x2066, 0x206A),
+)
+_SPELLED: Final = {
+    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    for code in _STEERING
+    if chr(code) not in "\t\n"
+}
 
 _BY_CODE = {
     ErrorCode.WAIT_TIMED_OUT: TIMED_OUT,
@@ -26,9 +39,15 @@ def exit_code(problem: Problem) -> int:
 
 def report(problem: Problem, *, as_json: bool) -> int:
     """Write the problem to stderr and return its exit code."""
-    text = problem.model_dump_json(exclude_none=True) if as_json else as_text(problem)
+    text = problem.model_dump_json(exclude_none=True) if as_json else visible(as_text(problem))
     sys.stderr.write(text + "\n")
     return exit_code(problem)
+
+
+def visible(text: str) -> str:
+    """Text for a terminal, control characters spelled out: what a model or a stranger wrote must
+    not move the cursor, recolour, reorder or retitle what a person reads."""
+    return text.translate(_SPELLED)
 
 
 def as_text(problem: Problem) -> str:

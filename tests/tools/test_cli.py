@@ -187,3 +187,11 @@ def test_a_valid_profile_is_shown_with_its_digest(cli: Cli, tmp_path: Path) -> N
     (tmp_path / "q.json").write_text(json.dumps(changed))
     diff = cli("profile", "diff", f"@{tmp_path}/p.json", f"@{tmp_path}/q.json", "--json")
     assert json.loads(diff.stdout)["only_model"] is True
+
+
+@pytest.mark.parametrize("command", [["model", "list"], ["mcp"]])
+def test_a_home_of_nobody_is_refused(command: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--home", "~no-such-user/home"]) == 2
+    told = capfd.readouterr().err
+    assert "code: invalid_reference" in told
+    assert "Traceback" not in told
