@@ -24,6 +24,8 @@ SERVERS: Final = ("mcp__plugin_practicum_practicum__", "mcp__practicum__")
 
 _BY_TOOL: Final = {f"{noun}_{verb}".replace("-", "_"): (noun, verb) for noun, verb in SUMMARIES}
 _OPERATORS: Final = ";&|()\n"
+_SHELLS: Final = frozenset({"bash", "dash", "eval", "sh", "zsh"})
+"""What runs a command that stands in one of its arguments."""
 _JOURNAL: Final = "journal"
 
 
@@ -117,6 +119,10 @@ def _shell_calls(command: str) -> Generator[Call]:
     except ValueError:  # a quote is open, as in a heredoc: cut it roughly rather than not at all
         words = re.findall(rf"[{re.escape(_OPERATORS)}]+|[^\s{re.escape(_OPERATORS)}]+", command)
     for simple in _simple_commands(words):
+        if _SHELLS & {word.rpartition("/")[2] for word in simple}:
+            for word in simple:
+                if " " in word:
+                    yield from _shell_calls(word)
         starts = [at for at, word in enumerate(simple) if word.rpartition("/")[2] == "practicum"]
         if starts:
             yield from _named(simple[starts[0] + 1 :])

@@ -58,6 +58,8 @@ def test_nothing_is_asked_where_asking_is_turned_off() -> None:
         ),
         ("X=1 nohup practicum train start --actor @a.json & wait", [("train", "start")]),
         ("$(practicum run cancel r)", [("run", "cancel")]),
+        ("cd x && bash -c 'practicum run cancel r'", [("run", "cancel")]),
+        ('timeout 9 /bin/sh -ec "ls; eval \\"practicum down\\""', [("stack", "down")]),
         ("cat <<E\nit's open\nE\npracticum run cancel r", [("run", "cancel")]),
         ("echo 'practicum run cancel r'", []),
         ("grep -r run start practicum", []),
