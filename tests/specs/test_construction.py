@@ -1,4 +1,4 @@
-"""Construction plans: what a plan must agree with, what it lacks, and the one order of its steps."""
+"""Construction plans: what a plan agrees with, what it lacks, and the one order of its steps."""
 
 from typing import Any
 
