@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.interaction import (
@@ -221,7 +221,7 @@ def _frame(header: bytes, payload: bytes, offset: int) -> Frame:
         content = json.loads(header)
         layout = cast(list[tuple[str, str, int]], content.pop("arrays"))
         record = _RECORD.validate_json(json.dumps(content))
-    except (ValueError, KeyError, AttributeError, ValidationError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(
             f"The evidence record at byte {offset} is invalid: {error}",
             object=ErrorObject(type="evidence", pointer=f"/{offset}"),

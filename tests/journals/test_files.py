@@ -31,9 +31,11 @@ def test_a_new_journal_is_durable_with_the_names_of_its_file_and_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    monkeypatch.setattr(
-        files.os, "fsync", lambda f: synced.append(os.readlink(f"/proc/self/fd/{f}"))
-    )
+
+    def sync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    monkeypatch.setattr(files.os, "fsync", sync)
     files.create(tmp_path / "j", b"first\n")
     assert synced[0].startswith(f"{tmp_path}/j/.journal-")
     assert synced[1:] == [f"{tmp_path}/j", str(tmp_path)]
@@ -163,9 +165,11 @@ def test_a_journal_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
-    with files.folder_lock(tmp_path, wait=True) as first:
-        with files.folder_lock(tmp_path, wait=False) as second:
-            assert (first, second) == (True, False)
+    with (
+        files.folder_lock(tmp_path, wait=True) as first,
+        files.folder_lock(tmp_path, wait=False) as second,
+    ):
+        assert (first, second) == (True, False)
     with files.folder_lock(tmp_path, wait=False) as third:
         assert third is True
 

@@ -1,4 +1,4 @@
-"""Links as people write them: what a text names, in which revision, and whether it still is that."""
+"""Links as people write them: what a text names, in which revision, and whether it still is."""
 
 from pathlib import Path
 

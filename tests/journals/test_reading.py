@@ -1,11 +1,12 @@
 """Reading from either end: every line once, whatever the blocks, and cursors that are places."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from journals import Journal, files, reading
-from journals.reading import Block, snapshot
+from journals.reading import Block, Snapshot, snapshot
 from specs.errors import Conflict, ErrorCode, InvalidInput
 from tests.journals.drafts import draft
 
@@ -35,7 +36,7 @@ def test_every_line_is_read_once_from_either_end(
     assert places == [len(b"\n".join(whole[:n])) + (n > 0) for n in range(len(whole))]
 
 
-def test_blocks_end_before_a_place_and_grow(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_end_before_a_place(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with snapshot(path) as now:
         lines = list(now.forwards())
         monkeypatch.setattr(reading, "_SMALLEST", 700)
@@ -45,8 +46,20 @@ def test_blocks_end_before_a_place_and_grow(path: Path, monkeypatch: pytest.Monk
     assert before == lines[3:0:-1]
     assert blocks[-1].place == now.start
     assert blocks[0].place + len(blocks[0].data) == now.end
-    assert 2 <= len(blocks) < len(LENGTHS)
-    assert all(len(block.data) <= 700 * 2**n for n, block in enumerate(blocks))
+
+
+def test_blocks_of_whole_lines_grow_up_to_the_largest(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of lines of ten bytes: the first one that is read may be cut, and is left to the next."""
+    monkeypatch.setattr(reading, "_SMALLEST", 40)
+    monkeypatch.setattr(reading, "_LARGEST", 160)
+    (tmp_path / "lines").write_bytes(b"123456789\n" * 50)
+    descriptor = files.open_to_read(tmp_path / "lines")
+    blocks = list(Snapshot(descriptor, journal.header(), 20, 500).blocks())
+    assert [len(block.data) for block in blocks] == [30, 70, 150, 150, 80]
+    assert [block.place for block in blocks] == [470, 400, 250, 100, 20]
+    os.close(descriptor)
 
 
 def test_a_block_finds_the_line_of_a_byte() -> None:

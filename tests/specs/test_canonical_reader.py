@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from specs import canonical
 from specs.base import Contract
@@ -55,7 +56,7 @@ def test_an_error_names_what_was_read_and_where() -> None:
 
 class _Wide(Contract):
     a: int
-    b: dict[str, BatchShape] = {}
+    b: dict[str, BatchShape] = Field(default_factory=dict[str, BatchShape])
     kind: str = "wide"
 
 

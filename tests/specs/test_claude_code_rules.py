@@ -239,9 +239,7 @@ def test_a_settings_file_chooses_nothing_that_is_not_its_own(
         ({"HOST": "Host: x", "BODY": '{"model": 1}'}, None),
     ],
 )
-def test_a_value_of_the_environment_may_hide_no_call(
-    env: dict[str, str], cause: str | None
-) -> None:
+def test_a_value_of_the_environment_hides_no_call(env: dict[str, str], cause: str | None) -> None:
     found = list(environment_clashes({"A": "1"} | env))
     assert [clash.pointer for clash in found] == [f"/agent/env/{n}" for n in env if cause]
     assert all(cause in clash.cause for clash in found if cause)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from specs.ids import Prefix, new_id
-from specs.journal import ID_PREFIXES, MAX_LINKS, MAX_TEXT, JournalDraft, Link
+from specs.journal import ID_PREFIXES, MAX_LINKS, MAX_TEXT, JournalDraft, JournalPage, Link
 
 DRAFT: dict[str, Any] = {"kind": "note", "author": "ada", "text": "seen"}
 
@@ -45,3 +45,13 @@ def test_an_entry_holds_what_it_may_and_no_more() -> None:
     ):
         with pytest.raises(ValidationError):
             JournalDraft.model_validate(DRAFT | wrong)
+
+
+@pytest.mark.parametrize(("problems", "ok"), [([], True), ([{"byte": 0, "cause": "x"}], False)])
+def test_a_page_with_damaged_lines_is_not_in_order(
+    problems: list[dict[str, Any]], ok: bool
+) -> None:
+    info = {"journal": "j", "folder": "/j", "title": "t", "created_at": "x", "entries": 0}
+    page = JournalPage.model_validate({"journal": info, "items": [], "problems": problems})
+    assert page.ok is ok
+    assert (page.next, page.changed, page.journal.last_at) == (None, [], None)
