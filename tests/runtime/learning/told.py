@@ -105,7 +105,7 @@ def update_of(
         "trainer": name(Prefix.TRAINER, batch),
         "incarnation": "one",
         "from_state": None,
-        "sampler": SAMPLERS[batch],
+        "sampler": name(Prefix.SAMPLER, batch),
         "loss": "importance_sampling",
         "learning_rate": 1e-4,
         "at": AT,
