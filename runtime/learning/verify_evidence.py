@@ -98,7 +98,7 @@ class EvidenceChecks:
                 case Answer() | Failure() | Superseded() | Delivered():
                     pass
         for name, kinds in seen.items():
-            self.intents.expect(_in_order(kinds), f"{name} of {trial.id} was recorded as {kinds}")
+            self.intents.expect(in_order(kinds), f"{name} of {trial.id} was recorded as {kinds}")
 
     def _look_at_order(
         self, trial: Trial, calls: Sequence[Interaction], refused: Sequence[Refusal]
@@ -137,7 +137,7 @@ _ORDERS = (
 )
 
 
-def _in_order(kinds: Sequence[str]) -> bool:
+def in_order(kinds: Sequence[str]) -> bool:
     """Whether these are the records of one call; an answer may have been delivered, once."""
     outcome = [kind for kind in kinds if kind != "delivered"]
     if outcome not in _ORDERS:
