@@ -1,6 +1,7 @@
 """Verdicts: each reason by its case, in the order of the checks (invariants 2, 4, 5)."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,3 +121,51 @@ def test_a_missing_required_output_follows_the_plan(rule: Any, expected: str | N
 def test_imitation_takes_tokens_of_any_provenance_and_sampling() -> None:
     recorded = record([Turn([1], [3], provenance="scripted", logprobs=None, temperature=0.2)])
     assert for_imitation(trial_of(recorded), recorded.calls).eligible
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [(1e30, None), (-1e30, None), (1.01e30, "reward_out_of_range"), (-1e31, "reward_out_of_range")],
+)
+def test_a_reward_is_in_range_up_to_its_bound(reward: float, expected: str | None) -> None:
+    recorded = record([GOOD])
+    assert verdict(trial_of(recorded, reward=reward), recorded) == expected
+
+
+def test_the_first_reason_that_applies_is_recorded_with_what_it_is_about() -> None:
+    """Each trial has two; the verdict names the earlier check, and the call where one is meant."""
+    recorded = record([GOOD, Turn([7], [8], extends=0, temperature=0.5)])
+    first, second = (call.intent.interaction for call in recorded.calls)
+    assert verdict(trial_of(recorded), recorded) == f"sampling_altered: {second}"
+    unscored = trial_of(recorded, reward=None, outcome=TrialOutcome.CANCELLED)
+    assert verdict(unscored, recorded) == "cancelled"
+    both = record([Turn([1], [3], parse_error="?", stop="length")])
+    rules = Eligibility(overlong="exclude", parse_error="exclude")
+    assert verdict(trial_of(both), both, rules) == "overlong"
+    unread = Eligibility(parse_error="exclude")
+    assert verdict(trial_of(both), both, unread) == (
+        f"parse_error: {both.calls[0].intent.interaction}"
+    )
+    assert verdict(trial_of(recorded, fence=2), recorded) == "evidence_mismatch: seal"
+    other = trial_of(recorded)
+    assert other.settled is not None
+    assert other.settled.seal is not None
+    calls = [
+        replace(recorded.calls[0], intent=recorded.calls[0].intent.model_copy(update=changes))
+        for changes in ({"fence": 9}, {"trial": new_id(Prefix.TRIAL)})
+    ]
+    for call in calls:
+        found = for_imitation(other, [recorded.calls[1], call])
+        assert found.text == f"evidence_mismatch: {first}"
+
+
+def test_a_seal_that_is_not_complete_is_enough_to_exclude_invariant_2() -> None:
+    recorded = record([GOOD])
+    trial = trial_of(recorded)
+    assert trial.settled is not None
+    seal = recorded.seal.model_copy(update={"complete": False})
+    settled = trial.settled.model_copy(update={"seal": seal})
+    changed = trial.model_copy(update={"settled": settled})
+    assert verdict(changed, recorded) == "evidence_incomplete"
+    opened = trial_of(recorded, state=TrialState.ABANDONED)
+    assert verdict(opened, recorded) == "not_settled"

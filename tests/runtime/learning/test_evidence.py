@@ -1,12 +1,14 @@
 """Reading sealed evidence: checked, bounded, and never trusted when it differs from its seal."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from runtime.learning.eligibility import Reason
-from runtime.learning.evidence import EvidenceReader
+from runtime.learning.eligibility import Reason, Verdict
+from runtime.learning.evidence import EvidenceReader, seal_mismatch
 from specs.errors import ErrorCode, NotFound, Unavailable
+from specs.interaction import CallState
 from specs.records import Trial
 from tests.runtime.learning.support import Recorded, Turn, record, trial_of
 
@@ -87,3 +89,62 @@ async def test_a_store_that_is_away_is_no_verdict() -> None:
 
     with pytest.raises(Unavailable):
         await EvidenceReader(Away()).read(trial_of(record(turns())))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, []),
+        ({"size": 1}, ["size: sealed 1"]),
+        ({"interactions": 3}, ["interactions: sealed 3, found 2"]),
+        ({"prompt_tokens": 5}, ["prompt_tokens: sealed 5, found 4"]),
+        ({"output_tokens": 5}, ["output_tokens: sealed 5, found 4"]),
+        ({"states": {CallState.ANSWERED: 1}}, ["states: sealed"]),
+        ({"states": {CallState.ANSWERED: 2, CallState.REFUSED: 1}}, ["states: sealed"]),
+        # A state of which there is none may be named or not.
+        ({"states": {CallState.ANSWERED: 2, CallState.LOST: 0}}, []),
+        ({"size": 1, "interactions": 3}, ["size: sealed 1", "interactions: sealed 3, found 2"]),
+    ],
+)
+def test_every_count_that_differs_from_the_seal_is_named(
+    changes: dict[str, Any], says: list[str]
+) -> None:
+    recorded = record(turns(2))
+    seal = recorded.seal.model_copy(update=changes)
+    found = seal_mismatch(seal, recorded.data, recorded.calls)
+    assert [text[: len(part)] for text, part in zip(found, says, strict=True)] == says
+
+
+async def test_the_oldest_that_was_not_asked_for_again_is_let_go() -> None:
+    shelf = Shelf()
+    trials = [shelf.put(record(turns())) for _ in range(3)]
+    size = len(next(iter(shelf.objects.values())))
+    reader = EvidenceReader(shelf, budget=2 * size)  # two of them, just full
+    for place in (0, 1, 0, 2, 0):
+        await reader.read(trials[place])
+    assert len(shelf.reads) == 3
+    await reader.read(trials[1])
+    assert len(shelf.reads) == 4
+    narrow = EvidenceReader(shelf, budget=0)
+    for place in (0, 0, 1, 1):  # the newest is kept whatever its size
+        await narrow.read(trials[place])
+    assert len(shelf.reads) == 6
+
+
+async def test_damage_says_what_is_damaged_and_is_remembered() -> None:
+    shelf = Shelf()
+    trial = shelf.put(record(turns()))
+    shelf.objects.clear()
+    reader = EvidenceReader(shelf)
+    for _ in range(2):
+        found = await reader.read(trial)
+        assert found.problem == Verdict(Reason.EVIDENCE_DAMAGED, "no such object")
+    assert len(shelf.reads) == 1
+    other = record(turns(2))
+    assert trial.settled is not None
+    assert trial.settled.seal is not None
+    shelf.objects[str(trial.settled.seal.object)] = other.data
+    found = await EvidenceReader(shelf).read(trial)
+    assert found.problem is not None
+    assert found.problem.reason is Reason.EVIDENCE_MISMATCH
+    assert found.problem.detail.startswith("states: sealed")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from runtime.compute.protocol import Compute, FloatArray, IntArray, SamplerSpec
+from runtime.learning import reference
 from runtime.learning.packing import pack
 from runtime.learning.reference import Computed, Recorded, decode, encode
 from specs.canonical import digest_bytes
@@ -101,3 +102,52 @@ def test_the_stored_form_is_little_endian_float32_one_after_the_other() -> None:
     data = encode([floats([1, 2]), floats([-0.5])])
     assert data == np.array([1, 2, -0.5], "<f4").tobytes()
     assert [part.tolist() for part in decode(data, SEQUENCES, "trl_1")] == [[1, 2], [-0.5]]
+
+
+@pytest.mark.parametrize(
+    ("bound", "kept"),
+    [
+        (16, ["trl_2", "trl_3"]),  # of two trials, just full
+        (15, ["trl_3"]),
+        (1, ["trl_3"]),  # the newest is kept whatever its size
+    ],
+)
+async def test_of_what_is_kept_the_oldest_goes_first_and_one_stays(
+    bound: int, kept: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "KEPT_BYTES", bound)
+    objects = Objects()
+    live = computed(Model(), objects)
+    one = SEQUENCES[:1]  # two targets, eight bytes
+    for trial in ("trl_1", "trl_2", "trl_3"):
+        await live.of(trial, one)
+    stored, objects.kept = objects.kept, {}
+    for trial in ("trl_1", "trl_2", "trl_3"):
+        if trial in kept:
+            await live.of(trial, one)
+        else:
+            with pytest.raises(KeyError):
+                await live.of(trial, one)
+    objects.kept = stored
+    assert (await live.of("trl_1", one)).logprobs[0].tolist() == pytest.approx([-0.02, -0.03])
+
+
+async def test_what_is_asked_for_again_is_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "KEPT_BYTES", 16)
+    objects = Objects()
+    live = computed(Model(), objects)
+    for trial in ("trl_1", "trl_2", "trl_1", "trl_3"):
+        await live.of(trial, SEQUENCES[:1])
+    objects.kept = {}
+    await live.of("trl_1", SEQUENCES[:1])
+    with pytest.raises(KeyError):
+        await live.of("trl_2", SEQUENCES[:1])
+
+
+async def test_a_reference_that_says_too_little_moves_nothing() -> None:
+    class Short(Model):
+        async def logprobs(self, sampler: SamplerSpec, tokens: IntArray) -> FloatArray:
+            return (await super().logprobs(sampler, tokens))[:-1]
+
+    with pytest.raises(Internal, match="no finite log-prob"):
+        await computed(Short(), Objects()).of("trl_1", SEQUENCES)
