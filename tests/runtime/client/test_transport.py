@@ -1,6 +1,7 @@
 """The client: typed errors, bounded retries, and nothing believed that was not checked."""
 
 import socket
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -156,3 +157,15 @@ async def test_an_object_that_arrives_changed_is_not_returned(short_dir: Path) -
 def test_a_request_is_a_contract() -> None:
     with pytest.raises(ValueError, match="lease_sec"):
         ClaimRequest(worker=new_id(Prefix.WORKER), lease_sec=0)
+
+
+def test_a_client_of_a_socket_reads_no_certificates(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each tool call of an MCP session makes such a client, and reading them took most of it."""
+
+    def refuse(**_: object) -> None:
+        raise AssertionError("certificates are read")
+
+    monkeypatch.setattr(ssl, "create_default_context", refuse)
+    OperatorClient.connect(short_dir / "s", "key")
