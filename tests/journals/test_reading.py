@@ -52,11 +52,12 @@ def test_blocks_of_whole_lines_grow_up_to_the_largest(
     journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of lines of ten bytes: the first one that is read may be cut, and is left to the next."""
+    header = journal.header()
     monkeypatch.setattr(reading, "_SMALLEST", 40)
     monkeypatch.setattr(reading, "_LARGEST", 160)
     (tmp_path / "lines").write_bytes(b"123456789\n" * 50)
     descriptor = files.open_to_read(tmp_path / "lines")
-    blocks = list(Snapshot(descriptor, journal.header(), 20, 500).blocks())
+    blocks = list(Snapshot(descriptor, header, 20, 500).blocks())
     assert [len(block.data) for block in blocks] == [30, 70, 150, 150, 80]
     assert [block.place for block in blocks] == [470, 400, 250, 100, 20]
     os.close(descriptor)

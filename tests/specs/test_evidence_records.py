@@ -212,3 +212,16 @@ def test_what_was_left_unset_is_not_written() -> None:
     frame, _ = next(iter(evidence.frames(BEGUN)))
     assert frame.record == CALL
     assert list(frame.arrays) == ["suffix"]
+
+
+def test_a_machine_of_the_other_byte_order_swaps_what_it_writes_and_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = evidence.prompt_hash(array("i", [1]))
+    monkeypatch.setattr(evidence.sys, "byteorder", "big")
+    output = array("i", [5, 2])
+    data = evidence.encode(answer(CALL), {"output": output})
+    assert struct.pack(">ii", 5, 2) in data
+    frame, _ = next(iter(evidence.frames(data)))
+    assert frame.arrays["output"] == output == array("i", [5, 2])
+    assert evidence.prompt_hash(array("i", [1])) != here
