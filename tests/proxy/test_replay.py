@@ -72,6 +72,17 @@ def use(**arguments: JsonValue) -> ToolUse:
         (use(path="a"), use(path="a "), None),
         (use(line=10**400), use(line=10**401), None),
         (use(path=None), use(path="null"), None),
+        (use(path=True), use(path="true"), {Note.COERCED_ARGUMENTS}),
+        (use(parts=[1, 2]), use(parts=[1]), None),
+        (use(parts=[1, 2]), use(parts=[1, 3]), None),
+        (use(parts=["1"]), use(parts=[1]), {Note.COERCED_ARGUMENTS}),
+        (use(line="1.5"), use(line=True), None),
+        (use(line=10**400), use(line=10**400), set[Note]()),
+        (use(line=10**400), use(line=1), None),
+        (use(line=1, path="a"), use(path="a", line="1"), None),
+        (use(path="a", line=1), use(all=False, line=1, path="a"),
+         {Note.RESERIALISED_ARGUMENTS, Note.DEFAULTED_ARGUMENTS}),
+        (use(path="a", line=1), use(path="a", all=False, line=1), {Note.DEFAULTED_ARGUMENTS}),
     ],
 )  # fmt: skip
 def test_arguments_are_compared_by_what_they_mean(
@@ -102,6 +113,50 @@ def test_of_a_shell_command_claude_code_shows_what_it_ran(
     assert compare([before], [after], TOOLS) == notes
     if said != echoed:
         assert compare([use(command=said)], [use(command=echoed)], TOOLS) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "said", "echoed", "same"),
+    [
+        ({"type": "integer"}, "1", 1, True),
+        ({"type": ["null", "integer"]}, "1", 1, True),
+        ({"type": ["null", "string"]}, "1", 1, False),
+        ({"type": "number"}, "1.5", 1.5, True),
+        ({"type": "boolean"}, "true", True, True),
+        ({"type": "integer"}, "true", True, False),  # a truth value is no number
+        ({"type": "boolean"}, "1", 1, False),
+        ({"type": "object"}, '{"a": [1]}', {"a": [1]}, True),
+        ({"type": "array"}, "[true]", [True], True),
+        ({"type": "array"}, "[true]", [1], False),
+        ({"type": "null"}, "null", None, True),
+        ({"type": "date"}, "1", 1, False),
+        ({}, "1", 1, False),
+        (True, "1", 1, False),
+        ({"type": "string"}, [1], "[1]", True),
+        ({"type": "string"}, [1], "[2]", False),
+    ],
+)
+def test_a_value_becomes_another_type_only_where_the_schema_asks_for_it(
+    schema: JsonValue, said: JsonValue, echoed: JsonValue, same: bool
+) -> None:
+    tool = Tool("Edit", "", {"type": "object", "properties": {"x": schema}})
+    found = compare([use(x=said)], [use(x=echoed)], {"Edit": tool})
+    assert found == ({Note.COERCED_ARGUMENTS} if same else None)
+    assert compare([use(x=said)], [use(x=echoed)], {}) is None  # of a tool that nobody knows
+
+
+def test_defaults_are_those_of_the_schema_at_their_place() -> None:
+    inner = {"type": "object", "properties": {"deep": {"default": [1]}}}
+    schema = {"properties": {"x": inner, "list": {"type": "array", "items": inner}, "odd": True}}
+    tools = {"Edit": Tool("Edit", "", schema)}
+    notes = {Note.DEFAULTED_ARGUMENTS}
+    assert compare([use(x={})], [use(x={"deep": [1]})], tools) == notes
+    assert compare([use(list=[{}])], [use(list=[{"deep": [1]}])], tools) == notes
+    assert compare([use(x={})], [use(x={"deep": [True]})], tools) is None
+    assert compare([use(x={})], [use(x={}, deep=[1])], tools) is None
+    assert compare([use(x={})], [use(x={}, odd=True)], tools) is None
+    for broken in ({}, {"properties": []}):
+        assert compare([use()], [use(x=1)], {"Edit": Tool("Edit", "", broken)}) is None
 
 
 def test_a_text_that_spells_no_value_is_another_than_every_value() -> None:
@@ -164,6 +219,21 @@ def test_written_text_may_lose_the_space_at_the_end_of_its_lines(
         ([Thinking("a\n", "s"), use(), Thinking("b", "t")], [Thinking("a\nb"), use()],
          {Note.JOINED_THINKING, Note.DROPPED_SIGNATURE}),
         ([Thinking("a"), Thinking("b")], [Thinking("ac")], None),
+        ([Thinking("a"), Thinking("b")], [Thinking("a b")], {Note.JOINED_THINKING}),
+        ([Thinking("a"), Thinking("b", "t")], [Thinking("ab", "t")], None),
+        ([Thinking("a ", "s")], [Thinking("a", "s")], set[Note]()),
+        ([Thinking("a", "s")], [], {Note.DROPPED_THINKING}),
+        ([Thinking("a"), Thinking("b")], [Thinking("b"), Thinking("a")], None),
+        ([Text("a"), Text("b")], [Text("a\n\nb")], {Note.JOINED_TEXT}),
+        ([Text("a"), Text("b")], [Text("a b")], None),
+        ([Text("a"), use(), Text("b")], [use(), Text("ab")], None),
+        ([Text("a"), use(), Text("b")], [Text("a"), Text("b"), use()], {Note.MOVED_TEXT}),
+        ([use(), Text(" a")], [Text("a"), use()], {Note.MOVED_TEXT, Note.TRIMMED_TEXT}),
+        ([use(), Text("a"), use(), Text("b")], [Text("a"), use(), use(), Text("b")],
+         {Note.MOVED_TEXT}),
+        ([Text("a"), use(), Text("b")], [use(), Text("a"), Text("b")], None),
+        ([use(), use()], [use()], None),
+        ([], [], set[Note]()),
     ],
 )  # fmt: skip
 def test_texts_may_move_towards_the_front_and_lose_space(

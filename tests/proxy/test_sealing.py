@@ -3,14 +3,19 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from proxy.sealing import KEEP_SEC, seal_of
 from proxy.spool import Key
+from specs import evidence
+from specs.canonical import digest_bytes
 from specs.ids import Prefix, new_id
+from specs.interaction import CallState, Failure
 from tests.proxy.world import Dice, TestGateway, until, user, world
+from tests.runtime.learning.support import Turn, record
 
 pytestmark = pytest.mark.anyio
 
@@ -191,3 +196,65 @@ async def test_a_call_and_a_seal_that_race_after_a_restart_agree(short_dir: Path
     for claims in trials:
         seal = gateway.seals[claims["trial"], 1]
         assert seal.complete and seal.interactions == 1 + answered[claims["trial"]]
+
+
+KEY, RUN = Key(new_id(Prefix.TRIAL), 3), new_id(Prefix.RUN)
+
+
+def _kept(*turns: Turn) -> bytes:
+    return record(turns, trial=KEY.trial, run=RUN, fence=KEY.fence).data
+
+
+def _failed(data: bytes, **changes: Any) -> bytes:
+    """The segment with one more failure, of its last call."""
+    *_, (last, _) = evidence.frames(data)
+    values: dict[str, Any] = {"interaction": last.record.interaction, "at": "t", "code": "internal"}
+    return data + evidence.encode(Failure(detail="", **{**values, **changes}), {})
+
+
+ONE, TWO = Turn([1, 2], [3]), Turn([4], [5, 6], extends=0)
+
+
+@pytest.mark.parametrize(
+    ("data", "counts", "complete"),
+    [
+        (b"", {}, True),
+        (_kept(ONE, TWO), {CallState.ANSWERED: 2}, True),
+        (_kept(ONE, Turn([4], [5], superseded=True)),
+         {CallState.ANSWERED: 1, CallState.SUPERSEDED: 1}, True),
+        (_kept(ONE, Turn([4], [], lost=True)), {CallState.ANSWERED: 1, CallState.LOST: 1}, False),
+    ],
+)  # fmt: skip
+def test_a_seal_counts_each_call_by_how_it_ended(
+    data: bytes, counts: dict[CallState, int], complete: bool
+) -> None:
+    seal = seal_of(data, KEY, RUN)
+    assert {state: count for state, count in seal.states.items() if count} == counts
+    assert set(seal.states) == set(CallState)
+    assert (seal.trial, seal.run, seal.fence) == (KEY.trial, RUN, KEY.fence)
+    assert (seal.interactions, seal.complete) == (sum(counts.values()), complete)
+    assert (seal.size, seal.object) == (len(data), digest_bytes(data) if data else None)
+
+
+def test_a_seal_counts_prompt_and_output_tokens_and_leaves_a_torn_tail_out() -> None:
+    data = _kept(ONE, TWO)
+    seal = seal_of(data + b"\x01half", KEY, RUN)
+    assert (seal.prompt_tokens, seal.output_tokens) == (2 + 4, 3)
+    assert (seal.size, seal.object, seal.complete) == (len(data), digest_bytes(data), True)
+
+
+def test_a_call_that_the_backend_refused_whole_is_none_and_loses_nothing() -> None:
+    """A failure without its intent is damage, whatever it says."""
+    begun = b"".join(
+        evidence.encode(frame.record, frame.arrays)
+        for frame, _ in list(evidence.frames(_kept(ONE, TWO)))[:3]
+    )
+    refused = seal_of(_failed(begun, sampled=False), KEY, RUN)
+    assert (refused.states[CallState.REFUSED], refused.interactions) == (1, 1)
+    assert refused.complete
+    lost = seal_of(_failed(begun), KEY, RUN)
+    assert (lost.states[CallState.LOST], lost.states[CallState.REFUSED]) == (1, 0)
+    assert not lost.complete
+    stray = _failed(_kept(ONE), interaction=new_id(Prefix.INTERACTION), sampled=False)
+    damaged = seal_of(stray, KEY, RUN)
+    assert (damaged.states[CallState.REFUSED], damaged.complete) == (0, False)

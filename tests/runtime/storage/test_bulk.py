@@ -31,3 +31,9 @@ async def test_columns_in_another_order_than_the_tables_are_refused(
     with pytest.raises(ValueError, match="in the order"):
         await database.write(lambda c: insert_rows(c, models, swapped, [("a", "b", "{}")]))
     assert await database.read(stored) == []
+
+
+async def test_without_rows_nothing_is_asked_of_the_driver(database: SqliteDatabase) -> None:
+    swapped = (COLUMNS[1], COLUMNS[0], COLUMNS[2])
+    await database.write(lambda c: insert_rows(c, models, swapped, []))
+    assert await database.read(stored) == []

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from runtime.storage import database as storage
 from runtime.storage.database import SqliteDatabase, Transaction
-from runtime.storage.tables import models
+from runtime.storage.tables import contributions, models
 from specs.errors import ErrorCode, Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -207,3 +208,88 @@ async def test_a_closed_database_says_so(database: SqliteDatabase) -> None:
     with pytest.raises(Unavailable):
         await database.write(names)
     await database.close()
+
+
+async def test_a_commit_takes_as_many_as_allowed_and_no_more(
+    database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "GROUP_LIMIT", 3)
+    gate = threading.Event()
+    seen: list[int] = []
+
+    async def add(number: int) -> None:
+        def transaction(connection: Connection) -> None:
+            insert(connection, str(number))
+            with sqlite3.connect(database.path) as elsewhere:
+                seen.append(elsewhere.execute("select count(*) from models").fetchone()[0])
+
+        await database.write(transaction)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(database.write, wait_for(gate))
+        await anyio.sleep(0.05)
+        for number in range(7):
+            group.start_soon(add, number)
+        await anyio.sleep(0.05)
+        gate.set()
+    assert seen == [0, 0, 0, 3, 3, 3, 6]
+
+
+async def test_what_waits_when_it_is_closed_is_still_done(database: SqliteDatabase) -> None:
+    gate = threading.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(database.write, wait_for(gate))
+        await anyio.sleep(0.05)
+        for name in ("a", "b"):
+            group.start_soon(database.write, lambda c, name=name: insert(c, name))
+        await anyio.sleep(0.05)
+        group.start_soon(database.close)
+        await anyio.sleep(0.05)
+        with pytest.raises(Unavailable, match="it is closed") as refused:
+            await database.write(lambda c: insert(c, "c"))
+        gate.set()
+    assert refused.value.problem.code == ErrorCode.STORE_UNAVAILABLE
+    assert refused.value.problem.object is not None
+    assert refused.value.problem.object.id == database.path.name
+    with sqlite3.connect(database.path) as other:
+        assert sorted(other.execute("select name from models")) == [("a",), ("b",)]
+
+
+async def test_as_many_read_at_once_as_there_are_readers(database: SqliteDatabase) -> None:
+    together = threading.Barrier(storage.READERS)
+
+    def look(connection: Connection) -> set[str]:
+        together.wait(20)
+        return names(connection)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(storage.READERS):
+            group.start_soon(database.read, look)
+
+
+async def test_a_row_without_its_parent_is_refused(database: SqliteDatabase) -> None:
+    def orphan(connection: Connection) -> None:
+        connection.execute(
+            sa.insert(contributions).values(
+                org_id="o", update_id="none", number=0, trial_id=None, document="{}"
+            )
+        )
+
+    with pytest.raises(IntegrityError, match="FOREIGN KEY"):
+        await database.write(orphan)
+
+
+async def test_even_an_interrupt_of_one_is_delivered_and_leaves_the_writer_at_work(
+    database: SqliteDatabase,
+) -> None:
+    class Interrupt(BaseException):
+        pass
+
+    def interrupted(connection: Connection) -> None:
+        insert(connection, "never")
+        raise Interrupt
+
+    with pytest.raises(Interrupt):
+        await database.write(interrupted)
+    await database.write(lambda connection: insert(connection, "later"))
+    assert await database.read(names) == {"later"}

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.schema import CreateIndex
 
 from runtime.storage import schema
 from runtime.storage.database import sqlite_engine
@@ -45,6 +47,45 @@ def test_migrations_make_the_tables_that_are_declared(tmp_path: Path) -> None:
         if index.dialect_options["sqlite"]["where"] is not None
     }
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_keys_and_conditions_are_made_as_they_are_declared(tmp_path: Path) -> None:
+    """What Alembic's comparison passes over: primary keys, and the conditions of indexes."""
+    path = tmp_path / "a.db"
+    schema.upgrade(path)
+    engine = sqlite_engine(path)
+    with engine.begin() as connection:
+        found = sa.inspect(connection)
+        keys = {
+            name: found.get_pk_constraint(name)["constrained_columns"]
+            for name in found.get_table_names()
+            if name != "alembic_version"
+        }
+        made = {
+            row[0]: _words(row[1])
+            for row in connection.exec_driver_sql(
+                "select name, sql from sqlite_master where type = 'index' and sql is not null"
+            )
+        }
+    engine.dispose()
+    tables = metadata.sorted_tables
+    assert keys == {table.name: [one.name for one in table.primary_key] for table in tables}
+    assert made == {
+        index.name: _words(str(CreateIndex(index).compile(dialect=engine.dialect)))
+        for table in tables
+        for index in table.indexes
+    }
+
+
+def _words(sql: str) -> list[str]:
+    return sql.replace('"', "").replace("(", " ( ").replace(")", " ) ").split()
+
+
+@pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
+def test_both_databases_are_asked_for_the_same_conditions(table: sa.Table) -> None:
+    for index in table.indexes:
+        here, there = (index.dialect_options[name]["where"] for name in ("sqlite", "postgresql"))
+        assert str(here) == str(there)
 
 
 def test_migrations_are_linear_and_end_at_head() -> None:
@@ -119,3 +160,21 @@ def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
         schema.upgrade(path)
     assert refused.value.problem.code == ErrorCode.DATABASE_NEWER
     assert "Upgrade" in (refused.value.problem.next or "")
+
+
+def test_an_older_database_that_is_known_is_brought_to_head(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    engine = sqlite_engine(path)
+    with engine.begin() as connection:
+        assert schema.revision(connection) is None
+        config = Config()
+        config.set_main_option("script_location", str(schema.MIGRATIONS))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0004")
+        assert schema.revision(connection) == "0004"
+    engine.dispose()
+    schema.upgrade(path)
+    engine = sqlite_engine(path)
+    with engine.begin() as connection:
+        assert schema.revision(connection) == schema.HEAD
+    engine.dispose()
