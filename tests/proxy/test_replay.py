@@ -146,8 +146,10 @@ def test_a_value_becomes_another_type_only_where_the_schema_asks_for_it(
 
 
 def test_defaults_are_those_of_the_schema_at_their_place() -> None:
-    inner = {"type": "object", "properties": {"deep": {"default": [1]}}}
-    schema = {"properties": {"x": inner, "list": {"type": "array", "items": inner}, "odd": True}}
+    inner: JsonValue = {"type": "object", "properties": {"deep": {"default": [1]}}}
+    schema: dict[str, JsonValue] = {
+        "properties": {"x": inner, "list": {"type": "array", "items": inner}, "odd": True}
+    }
     tools = {"Edit": Tool("Edit", "", schema)}
     notes = {Note.DEFAULTED_ARGUMENTS}
     assert compare([use(x={})], [use(x={"deep": [1]})], tools) == notes
@@ -155,8 +157,9 @@ def test_defaults_are_those_of_the_schema_at_their_place() -> None:
     assert compare([use(x={})], [use(x={"deep": [True]})], tools) is None
     assert compare([use(x={})], [use(x={}, deep=[1])], tools) is None
     assert compare([use(x={})], [use(x={}, odd=True)], tools) is None
-    for broken in ({}, {"properties": []}):
-        assert compare([use()], [use(x=1)], {"Edit": Tool("Edit", "", broken)}) is None
+    broken: list[dict[str, JsonValue]] = [{}, {"properties": []}]
+    for odd in broken:
+        assert compare([use()], [use(x=1)], {"Edit": Tool("Edit", "", odd)}) is None
 
 
 def test_a_text_that_spells_no_value_is_another_than_every_value() -> None:

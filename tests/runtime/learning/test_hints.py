@@ -1,5 +1,7 @@
 """Hints about the reward, by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from runtime.learning.hints import Attempt, hints_of
@@ -70,3 +72,29 @@ def test_hints_of_groups_add_up_to_those_of_the_batch() -> None:
     assert (hints_of(one) + hints_of(two)).measures() == pytest.approx(
         hints_of([*one, *two]).measures()
     )
+
+
+def test_what_cannot_be_said_is_absent() -> None:
+    assert hints_of([]).measures() == {}
+    same = [attempt(1, 5), attempt(1, 9)]  # no difference in reward
+    even = [attempt(0, 5), attempt(1, 5)]  # none in length
+    for group in (same, even):
+        assert hints_of(group).measures() == {"verifier_failure_rate": 0.0}
+    shorter = hints_of([attempt(0, 9), attempt(1, 5)]).measures()
+    assert shorter["reward_length_correlation"] == pytest.approx(-1)
+
+
+def test_only_eligible_trials_correlate_and_only_scored_ones_are_compared() -> None:
+    aside = replace(attempt(1, 1), eligible=False)
+    group = [attempt(0, 10), attempt(1, 20), aside]
+    assert hints_of(group).measures()["reward_length_correlation"] == pytest.approx(1)
+    unscored = [
+        attempt(None, files={"out": X}, reason=NoReward.REWARD_MISSING),
+        attempt(1, files={"out": X}),
+    ]
+    found = hints_of(unscored).measures()
+    assert found == {"verifier_failure_rate": 0.5}
+    unassessed = Attempt(aside.trial.model_copy(update={"assessment": None}), 1, eligible=True)
+    assert hints_of([unassessed]).measures() == {}
+    agreeing = [attempt(1, files={"out": X}), attempt(1, files={"out": X})]
+    assert hints_of(agreeing).measures()["verifier_disagreement"] == 0.0

@@ -104,3 +104,42 @@ def test_a_ratio_too_large_for_a_number_is_still_counted() -> None:
     assert all(map(np.isfinite, found.values()))
     assert found["clip_fraction"] == 1
     assert found["importance_ratio_up_to_2"] == 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "weight", "clipped"),
+    [
+        (Loss.PPO, 1.0, 0),
+        (Loss.PPO, -1.0, 0),
+        (Loss.CISPO, 1.0, 0),
+    ],
+)
+def test_a_ratio_at_its_bound_is_not_cut_off(loss: Loss, weight: float, clipped: int) -> None:
+    monitor = Monitor(loss, LossConfig(0.5, 2.0))
+    logprobs = [-1.0, -1.0]
+    half, twice = (float(np.float32(np.log(bound))) for bound in (0.5001, 1.9999))
+    monitor.add(piece(logprobs, weight), trained(-1 + half, -1 + twice))
+    assert monitor.measures()["clip_fraction"] == clipped
+    beyond = Monitor(loss, LossConfig(0.5, 2.0))
+    beyond.add(piece(logprobs, weight), trained(-1 + math.log(0.499), -1 + math.log(2.001)))
+    assert beyond.measures()["clip_fraction"] == (1.0 if loss is Loss.CISPO else 0.5)
+
+
+def test_every_share_of_the_ratio_is_named_by_its_bound() -> None:
+    monitor = Monitor(Loss.IMPORTANCE_SAMPLING, NO_CONFIG)
+    ratios = [0.4, 0.7, 0.85, 0.95, 1.0, 1.05, 1.15, 1.5, 3.0]
+    monitor.add(piece([-1.0] * 9, 1), trained(*(-1 + math.log(ratio) for ratio in ratios)))
+    found = monitor.measures()
+    bounds = ("0.5", "0.8", "0.9", "0.99", "1.01", "1.1", "1.2", "2")
+    shares = [found[f"importance_ratio_up_to_{bound}"] for bound in bounds]
+    assert shares == pytest.approx([count / 9 for count in range(1, 9)])
+    assert found["importance_ratio_min"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("name", ["max_logprob_difference", "kl_sample_train_v2"])
+def test_a_measure_at_its_limit_or_without_one_is_sound(name: str) -> None:
+    checks = Checks(max_logprob_difference=0.25, max_kl_sample_train=0.25)
+    require_sound({name: 0.25}, checks, run="run_1", batch=0)
+    require_sound({}, checks, run="run_1", batch=0)
+    with pytest.raises(Conflict, match="batch 2 "):
+        require_sound({name: 0.26}, checks, run="run_1", batch=2)

@@ -23,7 +23,8 @@ TRAINER = name("trn", 0)
 
 
 def pending(**changes: Any) -> Pending:
-    return Pending(**{"id": FIRST, "batch": 0, "trainer": TRAINER, "incarnation": "one", **changes})
+    known: dict[str, Any] = {"id": FIRST, "batch": 0, "trainer": TRAINER, "incarnation": "one"}
+    return Pending(**{**known, **changes})
 
 
 def nothing() -> None:

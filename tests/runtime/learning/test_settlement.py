@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from runtime.learning.eligibility import Reason, Verdict
 from runtime.learning.evidence import Evidence
-from runtime.learning.settlement import Judged, Settlement, judge, settle
+from runtime.learning.settlement import Judged, Settlement, Tally, judge, settle
 from specs.assessment import Assessment
 from specs.ids import Prefix, new_id
 from specs.plans import BatchShape, TrainingPlan
@@ -195,3 +195,55 @@ def test_evidence_that_is_damaged_is_the_reason_and_not_that_nothing_was_called(
         trial_of(recorded, reward=None), Evidence((), problem), sampler=SAMPLER, plan=plan()
     )
     assert unscored.verdict.reason is Reason.NO_REWARD
+
+
+def test_a_batch_is_what_its_groups_add_up_to() -> None:
+    tally = Tally()
+    assert (tally.census, tally.measures) == ({}, {})
+    tally.add(settled([(LONG, 1.0), (SHORT, 0.0)]))
+    tally.add(settled([(SHORT, 4.0), (SHORT, None)]))
+    assert tally.census == {
+        "groups": 2,
+        "groups_learnable": 1,
+        "groups_one_member": 1,
+        "trials": 4,
+        "trials_eligible": 3,
+        "excluded_no_reward": 1,
+    }
+    measures = tally.measures
+    assert (measures["reward_mean"], measures["reward_max"]) == (pytest.approx(5 / 3), 4.0)
+    assert measures["reward_length_correlation"] == pytest.approx(1.0)
+    assert measures["verifier_failure_rate"] == 0.25
+    assert measures["trials"] == 4.0
+
+
+def test_trials_of_several_groups_are_centred_apart_in_the_order_of_their_groups() -> None:
+    wanted = plan()
+    groups = [new_id(Prefix.GROUP), new_id(Prefix.GROUP)]
+    judged: list[Judged] = []
+    for group, reward in ((1, 1.0), (0, 9.0), (1, 0.0), (0, 7.0)):
+        recorded = record(SHORT)
+        trial = trial_of(recorded, reward=reward, group=groups[group])
+        judged.append(judge(trial, Evidence(recorded.calls), sampler=SAMPLER, plan=wanted))
+    found = settle(judged, wanted)
+    assert [row.group for row in found.rows] == [groups[1]] * 2 + [groups[0]] * 2
+    assert [verdict.advantage for verdict in found.verdicts] == [0.5, -0.5, 1.0, -1.0]
+    assert found.rewards == (1.0, 9.0, 0.0, 7.0)
+    assert (found.census["groups"], found.census["groups_learnable"]) == (2, 2)
+
+
+def test_an_excluded_trial_has_no_tokens_and_its_calls_are_not_counted_as_left_out() -> None:
+    delegated = [Turn([1], [2], agent="sub"), Turn([3], [4])]
+    rules = {"credit": {"delegated": "exclude"}}
+    recorded = record(delegated)
+    excluded = judge(
+        trial_of(recorded, reward=None),
+        Evidence(recorded.calls),
+        sampler=SAMPLER,
+        plan=plan(**rules),
+    )
+    assert (excluded.tokens, excluded.left_out) == (0, {"delegated": 1})
+    census = settle([excluded], plan(**rules)).census
+    assert "calls_left_out_delegated" not in census
+    found = settled([(delegated, 1.0), (delegated, 0.0), (delegated, None)], rules)
+    assert found.census["calls_left_out_delegated"] == 2

@@ -31,7 +31,8 @@ RUN = name(Prefix.RUN, 7)
 
 def plan(**values: Any) -> SupervisedPlan:
     source = RunSource(run=RUN, select=values.pop("select", "reward >= 1"))
-    return SupervisedPlan(**{"source": source, "batch_size": 2, **values})
+    known: dict[str, Any] = {"source": source, "batch_size": 2}
+    return SupervisedPlan(**{**known, **values})
 
 
 class Source(Store):

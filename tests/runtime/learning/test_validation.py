@@ -9,7 +9,7 @@ import pytest
 from runtime.compute.protocol import SamplerSpec
 from runtime.learning.packing import pack
 from runtime.learning.policy import Policy
-from runtime.learning.validation import Score, Validator, due_batches, score
+from runtime.learning.validation import Validator, due_batches, score
 from specs.errors import InvalidInput
 from specs.records import Update, UpdateState
 from specs.worker_api import RunRecords, UpdateMeasured
@@ -42,7 +42,7 @@ def test_a_validation_is_due_where_so_many_examples_are_complete_and_at_the_end(
 async def test_the_loss_is_the_mean_over_target_tokens() -> None:
     made = Pretended()
     found = await score(made.compute, BASE, SEQUENCES)
-    assert found == Score(pytest.approx((0.3 + 0.4 + 0.5) / 3), 3)
+    assert (found.loss, found.tokens) == (pytest.approx((0.3 + 0.4 + 0.5) / 3), 3)
     assert found.measures == {"validation_loss": found.loss, "validation_tokens": 3.0}
     assert made.named("logprobs") == [(BASE, [1, 2, 30, 40]), (BASE, [5, 50])]
 
@@ -101,7 +101,7 @@ async def test_without_a_validation_nothing_is_due() -> None:
 
 
 def acknowledged(update: str, batch: int, number: int, **metrics: float) -> Update:
-    after = {"sampler_after": SAMPLERS[number], "metrics": metrics}
+    after: dict[str, Any] = {"sampler_after": SAMPLERS[number], "metrics": metrics}
     return update_of(update, batch, UpdateState.ACKNOWLEDGED, **after)
 
 

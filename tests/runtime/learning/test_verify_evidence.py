@@ -115,22 +115,22 @@ async def test_a_trial_without_calls_has_none_and_one_that_has_some_needs_a_segm
     assert not checks.objects.checked
 
 
+WRONG: list[tuple[Callable[[Frames], object], str, str]] = [
+    (
+        lambda f: intent(f, 0, trial=name(Prefix.TRIAL, 2)),
+        "evidence.intents",
+        "trial of ",
+    ),
+    (lambda f: intent(f, 1, sequence=2), "evidence.intents", "numbers of the calls"),
+    (lambda f: intent(f, 2, sequence=3), "evidence.intents", "numbers of the calls"),
+    (lambda f: intent(f, 2, sampler=name(Prefix.SAMPLER, 1)), "evidence.samplers", "sampler"),
+    (lambda f: intent(f, 0, prompt_tokens=7), "evidence.chains", "recorded 7, derived 1"),
+    (lambda f: intent(f, 2, branch=None), "evidence.chains", "does not extend None"),
+]
+
+
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("change", "check", "says"),
-    [
-        (
-            lambda f: intent(f, 0, trial=name(Prefix.TRIAL, 2)),
-            "evidence.intents",
-            "trial of ",
-        ),
-        (lambda f: intent(f, 1, sequence=2), "evidence.intents", "numbers of the calls"),
-        (lambda f: intent(f, 2, sequence=3), "evidence.intents", "numbers of the calls"),
-        (lambda f: intent(f, 2, sampler=name(Prefix.SAMPLER, 1)), "evidence.samplers", "sampler"),
-        (lambda f: intent(f, 0, prompt_tokens=7), "evidence.chains", "recorded 7, derived 1"),
-        (lambda f: intent(f, 2, branch=None), "evidence.chains", "does not extend None"),
-    ],
-)
+@pytest.mark.parametrize(("change", "check", "says"), WRONG)
 async def test_an_intent_that_is_not_so_is_a_finding(
     change: Callable[[Frames], object], check: str, says: str
 ) -> None:

@@ -127,7 +127,7 @@ async def trained(reads: Reads, plan: TrainingPlan | None = None, groups: int = 
         async for piece in pieces(work.rows, work.loss, evidence, work.terms, Compared(reads))
     ]
     verdicts = {verdict.trial: verdict for verdict in settlement.verdicts}
-    told = [
+    told: list[tuple[str, dict[str, Any]]] = [
         ("run.admitted", {}),
         ("batch.started", {"batch": 0, "tasks": ["acme/task", "acme/task"]}),
         ("batch.settled", {"batch": 0, "census": settlement.census}),
@@ -187,54 +187,54 @@ async def test_what_learning_decided_follows_from_its_evidence(plan: TrainingPla
     assert len(snapshot.updates[0].contributions) == 4
 
 
+WRONG: list[tuple[Callable[[Snapshot], Snapshot], str, str]] = [
+    (
+        lambda s: event(s, "batch.started", tasks=["acme/task"]),
+        "batches.tasks",
+        "tasks of batch 0",
+    ),
+    (lambda s: row(s, "trials", 0, eligible=False), "batches.eligibility", "verdict on"),
+    (
+        lambda s: row(s, "trials", 0, ineligible_reason="overlong"),
+        "batches.eligibility",
+        "verdict on",
+    ),
+    (
+        lambda s: event(s, "batch.settled", census={}),
+        "batches.eligibility",
+        "census of batch 0",
+    ),
+    (lambda s: row(s, "trials", 1, advantage=0.25), "batches.advantages", "recorded 0.25"),
+    (
+        lambda s: row(s, "updates", 0, census={}),
+        "updates.contributions",
+        "census of upd_",
+    ),
+    (
+        lambda s: row(s, "updates", 0, learning_rate=0.5),
+        "updates.contributions",
+        "learning rate of upd_",
+    ),
+    (
+        lambda s: row(s, "updates", 0, loss_config={"clip_high_threshold": 2.0}),
+        "updates.contributions",
+        "parameters of the loss of upd_",
+    ),
+    (
+        lambda s: contribution(s, 1, weight=9.0),
+        "updates.contributions",
+        "contribution of trl_",
+    ),
+    (
+        lambda s: row(s, "updates", 0, contributions=s.updates[0].contributions[:-1]),
+        "updates.contributions",
+        "contributors of upd_",
+    ),
+]
+
+
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("change", "check", "says"),
-    [
-        (
-            lambda s: event(s, "batch.started", tasks=["acme/task"]),
-            "batches.tasks",
-            "tasks of batch 0",
-        ),
-        (lambda s: row(s, "trials", 0, eligible=False), "batches.eligibility", "verdict on"),
-        (
-            lambda s: row(s, "trials", 0, ineligible_reason="overlong"),
-            "batches.eligibility",
-            "verdict on",
-        ),
-        (
-            lambda s: event(s, "batch.settled", census={}),
-            "batches.eligibility",
-            "census of batch 0",
-        ),
-        (lambda s: row(s, "trials", 1, advantage=0.25), "batches.advantages", "recorded 0.25"),
-        (
-            lambda s: row(s, "updates", 0, census={}),
-            "updates.contributions",
-            "census of upd_",
-        ),
-        (
-            lambda s: row(s, "updates", 0, learning_rate=0.5),
-            "updates.contributions",
-            "learning rate of upd_",
-        ),
-        (
-            lambda s: row(s, "updates", 0, loss_config={"clip_high_threshold": 2.0}),
-            "updates.contributions",
-            "parameters of the loss of upd_",
-        ),
-        (
-            lambda s: contribution(s, 1, weight=9.0),
-            "updates.contributions",
-            "contribution of trl_",
-        ),
-        (
-            lambda s: row(s, "updates", 0, contributions=s.updates[0].contributions[:-1]),
-            "updates.contributions",
-            "contributors of upd_",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "check", "says"), WRONG)
 async def test_a_decision_that_does_not_follow_is_one_finding(
     change: Callable[[Snapshot], Snapshot], check: str, says: str
 ) -> None:

@@ -65,7 +65,8 @@ def spec_of(plan: TrainingPlan | EvaluationPlan | SupervisedPlan, **changes: Any
 
 def training_plan(**values: Any) -> TrainingPlan:
     shape = BatchShape(tasks=2, trials_per_task=2)
-    return TrainingPlan(**{"num_batches": 3, "batch": shape, **values})
+    known: dict[str, Any] = {"num_batches": 3, "batch": shape}
+    return TrainingPlan(**{**known, **values})
 
 
 def group_of(number: int, batch: int, *, place: int = 0, size: int = 1) -> Group:

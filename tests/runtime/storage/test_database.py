@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from functools import partial
 
 import anyio
 import pytest
@@ -241,16 +242,16 @@ async def test_what_waits_when_it_is_closed_is_still_done(database: SqliteDataba
         group.start_soon(database.write, wait_for(gate))
         await anyio.sleep(0.05)
         for name in ("a", "b"):
-            group.start_soon(database.write, lambda c, name=name: insert(c, name))
+            group.start_soon(database.write, partial(insert, name=name))
         await anyio.sleep(0.05)
         group.start_soon(database.close)
         await anyio.sleep(0.05)
         with pytest.raises(Unavailable, match="it is closed") as refused:
             await database.write(lambda c: insert(c, "c"))
+        assert refused.value.problem.code == ErrorCode.STORE_UNAVAILABLE
+        assert refused.value.problem.object is not None
+        assert refused.value.problem.object.id == database.path.name
         gate.set()
-    assert refused.value.problem.code == ErrorCode.STORE_UNAVAILABLE
-    assert refused.value.problem.object is not None
-    assert refused.value.problem.object.id == database.path.name
     with sqlite3.connect(database.path) as other:
         assert sorted(other.execute("select name from models")) == [("a",), ("b",)]
 
