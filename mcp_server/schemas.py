@@ -20,12 +20,9 @@ type Schema = dict[str, Any]
 
 SAID_ONCE = {
     "run": "Run id; a unique short form will do",
-    "baseline": "Run id; a unique short form will do",
-    "candidate": "Run id; a unique short form will do",
     "trial": "Trial id; a unique short form will do",
     "update": "Update id; a unique short form will do",
     "checkpoint": "Checkpoint id; a unique short form will do",
-    "construction": "Whole construction id",
     "dataset": "org/name@version",
     "plan": "The plan itself, or @file.json",
     "actor": "The document itself, @file.json, or org/name@version where published",
@@ -33,13 +30,8 @@ SAID_ONCE = {
     "spec": "The specification, or its file",
     "episode": "The episode, or its file",
     "journal": "Journal name, or path of its folder",
-    "author": "Who writes; else the user's name",
     "dry_run": "Show what would be admitted; start nothing",
-    "idempotency_key": "Repeating a start with the same key gives the same run",
-    "tokens": "With token ids and log-probabilities",
-    "note": "Why, in words",
     "limit": "Records on one page",
-    "byte_limit": "Bytes of text at once",
     "cursor": "Where to go on: `next` of the page before",
 }
 """Words that several fields have. The server's instructions say them once, so the list

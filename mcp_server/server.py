@@ -24,25 +24,20 @@ from specs.errors import ErrorCode, ErrorObject, InvalidInput, NotFound, Practic
 
 INSTRUCTIONS = """\
 Practicum runs attempts at tasks with an agent in its own harness, scores them, trains on them,
-and evaluates the checkpoints. Start work with run_start (evaluation) or train_start (training);
-both take dataset, actor and plan; with `dry_run` they only show what would be admitted, and
-repeated with the same `idempotency_key` they give the same run. Runs are durable: keep the id,
-wait with run_wait or read run_events from a cursor, then read run_result, run_trials,
-run_updates, run_checkpoints. To evaluate a checkpoint, put its id into agent.model of the same
-profile, run_start it on held-out tasks, and run_compare the two runs.
-Say what a specialist is to do with model_spec_create and hold its training rows against it with
-model_spec_check. Keep what you find out and decide in a journal: journal_show before anything
-else where another has begun, journal_new, journal_append.
-Fields that say nothing else: `run`, `baseline`, `candidate`, `trial`, `update`, `checkpoint` take
-an id or a short form that is unique, `construction` a whole id; `dataset` is org/name@version; a
-document (`plan`, `actor`, `profile`, `spec`, `episode`) is the object itself or @file.json, an
-`actor` also org/name@version; `journal` is a name or the path of a folder, `author` who writes,
-else the user; `note` says why; `tokens` adds token ids and log-probabilities; `limit` and
-`byte_limit` bound a page, and `cursor` is the `next` of the page before. A relative path starts
-at this server's folder.
-Resources practicum://schemas/{name} hold the full schemas of every tool, and of plan and profile.
-A failed call has isError and a problem document: branch on `code`, do what `next` says;
-`practicum run show X` there is the tool run_show here."""
+and evaluates the checkpoints. Start with run_start (evaluation) or train_start (training); both
+take dataset, actor and plan, and with `dry_run` only show what would be admitted. Runs are durable:
+run_wait, or run_events from a cursor, then run_result, run_trials, run_updates, run_checkpoints.
+To evaluate a checkpoint, put its id into agent.model of the same profile, run_start it on held-out
+tasks, and run_compare the two. Say what a specialist is to do with model_spec_create; check its
+rows with model_spec_check. Keep a journal: journal_show first where another has begun, journal_new,
+journal_append.
+Unless a field says more: `run`, `trial`, `update`, `checkpoint` are ids or unique short forms;
+`dataset` is org/name@version; `plan`, `actor`, `profile`, `spec`, `episode` are the object or
+@file.json, an `actor` also org/name@version; `journal` is a name or a folder; `limit` bounds a
+page, `cursor` is the `next` of the one before. A relative path starts at this server's folder.
+practicum://schemas/{name} has the full schemas of each tool, of plan and profile.
+A failed call has isError and a problem: branch on `code`, do what `next` says;
+`practicum run show X` there is run_show here."""
 
 COMPLETIONS = 100
 """At most so many values may be answered, MCP says."""
