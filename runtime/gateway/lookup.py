@@ -31,10 +31,13 @@ def by_id(connection: Connection, table: sa.Table, org: str, text: str, prefix: 
     """The row of a whole id.
 
     Raises:
-        NotFound: there is none in this org.
+        NotFound: there is none in this org, or it is not a whole id.
     """
+    if not is_id(text, prefix):
+        step = f"Give the whole id, {prefix}_ and 32 hex digits; short forms are for reading."
+        raise not_found(_KINDS[prefix], text, next=step)
     query = sa.select(table).where(table.c.id == text, table.c.org_id == org)
-    row = connection.execute(query).one_or_none() if is_id(text, prefix) else None
+    row = connection.execute(query).one_or_none()
     if row is None:
         raise not_found(_KINDS[prefix], text)
     return row

@@ -1,6 +1,17 @@
 """Short forms of the errors that most modules raise."""
 
+from typing import Final
+
 from specs.errors import Conflict, ErrorCode, ErrorObject, InvalidInput, NotFound
+
+_LISTS: Final = {
+    "trial": "run trials RUN",
+    "update": "run updates RUN",
+    "group": "run groups RUN",
+    "sampler": "run groups RUN",
+    "comparison": "run comparisons",
+}
+"""What lists a kind that has no `list` of its own."""
 
 
 def not_found(kind: str, name: str, next: str | None = None) -> NotFound:
@@ -8,7 +19,7 @@ def not_found(kind: str, name: str, next: str | None = None) -> NotFound:
     return NotFound(
         f"There is no {kind} {name!r}.",
         object=ErrorObject(type=kind, id=name),
-        next=next or f"List what there is: practicum {kind} list",
+        next=next or f"List what there is: practicum {_LISTS.get(kind, f'{kind} list')}",
     )
 
 
