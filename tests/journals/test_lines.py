@@ -66,7 +66,8 @@ def test_altered_bytes_are_no_line(line: bytes, cause: str) -> None:
 
 
 def test_a_line_of_another_version_says_what_cannot_be_read() -> None:
-    newer = lines.encode(ENTRY | {"links": [{"type": "star", "id": "x"}]})[:-1]
+    links: dict[str, Any] = {"links": [{"type": "star", "id": "x"}]}
+    newer = lines.encode(ENTRY | links)[:-1]
     with pytest.raises(lines.BadLine, match=r"this version cannot read it \(links/0/type: "):
         lines.entry(newer)
     with pytest.raises(lines.BadLine, match="this version cannot read it"):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from journals import Filter, Journal, files
+from journals import Filter, Journal, files, lines
 from journals.reading import snapshot
 from journals.searching import holding, scan, words_of
 from specs.ids import Prefix, new_id
@@ -152,3 +152,37 @@ def test_each_needle_is_looked_for_in_its_own_line(journal: Journal) -> None:
         "alpha beta",
         "alpha",
     ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "read"),
+    [
+        (Filter(), ["other", "yyk", "zzq yyk", "zzq"]),
+        (Filter(words=("YYK",)), ["yyk", "zzq yyk"]),
+        (Filter(words=("zzq", "yyk")), ["zzq yyk"]),
+        (Filter(words=("zzq",), kinds=("note",)), ["zzq yyk", "zzq"]),
+        (Filter(words=("yyk",), kinds=("change",)), []),
+        (Filter(kinds=("note", "change")), ["other", "yyk", "zzq yyk", "zzq"]),
+        (Filter(kinds=("change",)), ["other"]),
+        (Filter(words=("yyk",), link=RUNS[0]), ["yyk"]),
+        (Filter(words=("absent",)), []),
+    ],
+)
+def test_only_lines_that_hold_every_part_are_read_as_json(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, wanted: Filter, read: list[str]
+) -> None:
+    journal.append(draft("zzq"))
+    journal.append(draft("zzq yyk"))
+    journal.append(draft("yyk", links=[RUNS[0]]))
+    journal.append(draft("other", links=[RUNS[0]], kind="change"))
+    seen: list[str] = []
+    real = lines.entry
+
+    def counted(line: bytes) -> JournalEntry:
+        found = real(line)
+        seen.append(found.text)
+        return found
+
+    monkeypatch.setattr(lines, "entry", counted)
+    journal.search(wanted, limit=9)
+    assert seen == read

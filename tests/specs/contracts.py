@@ -8,6 +8,8 @@ from pydantic import BaseModel, ValidationError
 from specs.ids import Prefix, new_id
 
 RUN, TRIAL = new_id(Prefix.RUN), new_id(Prefix.TRIAL)
+NOTHING: list[Any] = []
+EMPTY: dict[str, Any] = {}
 DIGEST, OTHER = "sha256:" + "0" * 64, "sha256:" + "1" * 64
 
 

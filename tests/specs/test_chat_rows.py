@@ -20,7 +20,7 @@ from specs.chat import (
     ToolCall,
 )
 from specs.errors import ErrorCode, InvalidInput
-from tests.specs.contracts import lets
+from tests.specs.contracts import NOTHING, lets
 
 MESSAGES = [{"role": "user", "content": "a"}]
 ROW = json.dumps({"messages": MESSAGES}).encode()
@@ -44,7 +44,7 @@ def refused(data: bytes, name: str = "rows.jsonl") -> InvalidInput:
         (ChatMessage, "weight", [0, 1, None], [2, -1, 0.5]),
         (Function, "name", ["f"], [""]),
         (ChatTool, "type", ["function"], ["custom"]),
-        (Chat, "messages", [MESSAGES], [[]]),
+        (Chat, "messages", [MESSAGES], [NOTHING]),
     ],
 )
 def test_a_field_of_a_row_has_its_form(

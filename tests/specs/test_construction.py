@@ -143,7 +143,11 @@ def test_a_proposal_lacks_what_is_empty_and_nothing_else(field: str, empty: obje
 
 def test_a_draft_lacks_everything_and_a_profile_alone_needs_no_sources() -> None:
     assert len(plan().missing) == 9
-    nothing = WHOLE | {"method": "none", "sources": [], "budget": BUDGET | {"updates": 0}}
+    nothing: dict[str, Any] = WHOLE | {
+        "method": "none",
+        "sources": [],
+        "budget": BUDGET | {"updates": 0},
+    }
     assert ConstructionPlan.model_validate(nothing).missing == []
 
 

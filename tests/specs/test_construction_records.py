@@ -20,7 +20,7 @@ from specs.construction_records import (
     Training,
 )
 from specs.ids import Prefix, new_id
-from tests.specs.contracts import DIGEST, RUN, lets, refused
+from tests.specs.contracts import DIGEST, NOTHING, RUN, lets, refused
 
 ROWS = {"name": "rows.jsonl", "digest": DIGEST, "rows": 1}
 CHECKPOINT, COMPARISON = new_id(Prefix.CHECKPOINT), new_id(Prefix.COMPARISON)
@@ -118,7 +118,7 @@ def test_a_record_is_read_by_its_kind(kind: str, record: type[BaseModel]) -> Non
         (Bulk, "tokens", [0], [-1]),
         (Bulk, "seconds", [0], [-0.1]),
         (Probe, "note", ["", "n" * 20_000], ["n" * 20_001]),
-        (Training, "runs", [[RUN]], [[]]),
+        (Training, "runs", [[RUN]], [NOTHING]),
         (ConstructionRevision, "replaces", [1], [0]),
         (ApprovalRules, "max_trial_slots", [0], [-1]),
         (ApprovalRules, "max_probe_rows", [0], [-1]),

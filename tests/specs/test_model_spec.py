@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from specs.model_spec import Answer, Criterion, ModelSpec, Resource, Tool, Withheld
-from tests.specs.contracts import DIGEST, lets, refused
+from tests.specs.contracts import DIGEST, NOTHING, lets, refused
 
 SPEC: dict[str, Any] = {
     "name": "a/s",
@@ -131,7 +131,7 @@ def test_what_is_left_out_is_the_narrowest() -> None:
         (Answer, "max_lines", [1, None], [0]),
         (Answer, "max_characters", [1, None], [0]),
         (Resource, "size", [0], [-1]),
-        (ModelSpec, "useful", [SPEC["useful"]], [[]]),
+        (ModelSpec, "useful", [SPEC["useful"]], [NOTHING]),
         (ModelSpec, "behaviour", ["b"], ["", "b" * 16385]),
     ],
 )

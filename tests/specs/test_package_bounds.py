@@ -1,6 +1,7 @@
 """Task packages: their bounds, and what an entry may be."""
 
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -62,6 +63,20 @@ def test_a_package_has_so_many_entries(tmp_path: Path, monkeypatch: pytest.Monke
     names = [entry(name) for name in ("a", "b", "c", "d")]
     assert set(package.files(tar(*names[:3]))) == {"a", "b", "c"}
     assert "more than 3 entries" in refused(tar(*names))
+
+
+def test_a_package_may_have_256_mebibytes(tmp_path: Path) -> None:
+    with (tree(tmp_path / "t", a=b"") / "a").open("r+b") as file:
+        file.truncate(256 * 1024 * 1024 + 1)
+    with pytest.raises(InvalidInput, match="a: the package exceeds 268435456 bytes"):
+        package.pack(tmp_path / "t")
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    name = os.fsdecode(b"a\xff")
+    tree(tmp_path / "t", **{name: b"1"})
+    with pytest.raises(InvalidInput, match="the name is not UTF-8"):
+        package.pack(tmp_path / "t")
 
 
 def test_what_tools_leave_behind_is_not_packed(tmp_path: Path) -> None:

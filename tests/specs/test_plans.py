@@ -95,7 +95,8 @@ def test_an_unknown_kind_is_refused_by_the_known_ones() -> None:
 
 
 def test_an_evaluation_has_no_updates_to_bound() -> None:
-    found = parse_plan(EVALUATION | {"limits": {"run": {"max_sec": 1}, "max_calls": 3}})
+    bounds: dict[str, Any] = {"run": {"max_sec": 1}, "max_calls": 3}
+    found = parse_plan({**EVALUATION, "limits": bounds})
     assert found.limits.run.max_sec == 1
     _, words = refused(EVALUATION | {"limits": {"update": {"max_tokens": 1}}})
     assert "an evaluation has no updates; set limits.run" in words
@@ -140,7 +141,7 @@ def test_a_clip_that_is_none_of_one_is_refused_where_it_stands() -> None:
 
 
 def test_trials_ask_the_gateway_for_what_their_plan_opens() -> None:
-    opened = {"gateway": {"scopes": ["read"]}}
+    opened: dict[str, Any] = {"gateway": {"scopes": ["read"]}}
     assert gateway_access(parse_plan(EVALUATION)) is None
     assert gateway_access(parse_plan(SUPERVISED)) is None
     for plan in (EVALUATION, TRAINING):

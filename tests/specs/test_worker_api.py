@@ -22,7 +22,7 @@ from specs.worker_api import (
     Write,
     WriteRequest,
 )
-from tests.specs.contracts import lets
+from tests.specs.contracts import EMPTY, NOTHING, lets
 
 DAY = 24 * 60 * 60
 LOG = {"type": "log.written", "piece": {"source": "worker", "text": "x"}}
@@ -33,12 +33,12 @@ LOG = {"type": "log.written", "piece": {"source": "worker", "text": "x"}}
     [
         (ClaimRequest, "lease_sec", [0.1, 3600], [0, 3600.1]),
         (GroupSettled, "place", [0], [-1]),
-        (UpdateContributed, "contributions", [], [[]]),
-        (UpdateMeasured, "metrics", [{"a": 1}], [{}]),
+        (UpdateContributed, "contributions", NOTHING, [NOTHING]),
+        (UpdateMeasured, "metrics", [{"a": 1}], [EMPTY]),
         (ComputeWaiting, "operation", ["o" * 64], ["o" * 65]),
         (ComputeWaiting, "seconds", [0], [-0.1]),
         (WriteRequest, "sequence", [1], [0]),
-        (WriteRequest, "writes", [[LOG], [LOG] * 1024], [[], [LOG] * 1025]),
+        (WriteRequest, "writes", [[LOG], [LOG] * 1024], [NOTHING, [LOG] * 1025]),
         (Completion, "sequence", [1], [0]),
         (TrialTokenRequest, "expires_in_sec", [0.1, DAY], [0, DAY + 1]),
         (UploadRequest, "size", [0, 5 * 2**30], [-1, 5 * 2**30 + 1]),
