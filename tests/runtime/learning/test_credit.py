@@ -1,8 +1,10 @@
 """Which calls a reward moves, and with what weight: by hand."""
 
+from dataclasses import replace
+
 import pytest
 
-from runtime.learning.credit import credit
+from runtime.learning.credit import credit, offers_tools
 from runtime.learning.datums import importance_datum
 from runtime.learning.packing import pack
 from specs.objective import Credit
@@ -87,3 +89,55 @@ def test_a_reward_counts_once_in_however_many_datums(rules: dict[str, object]) -
     total = sum(float(datum.inputs["advantages"].sum()) for datum in datums)
     lengths = {call.intent.interaction: len(call.output) for call in recorded.calls}
     assert total == pytest.approx(sum(credits[name] * lengths[name] for name in credits))
+
+
+@pytest.mark.parametrize(
+    ("request_", "offers"),
+    [
+        (b"", False),
+        (b"[]", False),
+        (b'{"tools": {"name": "ls"}}', False),
+        (b'{"tools": ["ls", null]}', False),
+        (b'{"tools": []}', False),
+        (b'{"tools": [{"name": "ls"}]}', True),
+        (b'{"tools": [{"name": "ls", "type": "custom"}]}', True),
+        (b'{"tools": [{"type": "function", "function": {}}]}', True),
+        (b'{"tools": [{"type": "web_search_20250305"}]}', False),
+        (b'{"tools": ["x", {"type": "web_search_20250305"}, {"name": "ls"}]}', True),
+    ],
+)
+def test_tools_are_those_that_the_harness_itself_runs(request_: bytes, offers: bool) -> None:
+    (call,) = record([Turn([1], [2])]).calls
+    assert offers_tools(replace(call, request=request_)) is offers
+
+
+def test_helpers_are_told_apart_by_session_and_agent() -> None:
+    """A call without tools is a helper beside calls with some of the same party alone."""
+    recorded = record(
+        [
+            Turn([1], [2], tools=MAIN),
+            Turn([3], [4], tools=(), agent="sub"),
+            Turn([5], [6], extends=1, tools=(), agent="sub"),
+        ]
+    )
+    assert weights(recorded) == [1, 1, 1]
+    assert credit(recorded.calls, Credit()).left_out == {}
+    elsewhere = [
+        replace(call, intent=call.intent.model_copy(update={"session": str(number), "agent": ""}))
+        for number, call in enumerate(recorded.calls)
+    ]
+    assert credit(elsewhere, Credit()).left_out == {}
+    assert credit(elsewhere[:1] + list(recorded.calls[:1]), Credit()).left_out == {}
+
+
+def test_what_extends_a_helper_is_one_and_is_asked_for_no_tools_again() -> None:
+    recorded = record(
+        [
+            Turn([1], [2], tools=()),
+            Turn([3], [4], extends=0),  # its request was not kept
+            Turn([5], [6], tools=MAIN),
+            Turn([7], [8], extends=2),
+        ]
+    )
+    assert weights(recorded) == [None, None, 1, 1]
+    assert weights(recorded, discount=0.5) == [None, None, 0.5, 1]

@@ -56,3 +56,21 @@ def test_rewards_have_mean_population_spread_and_range() -> None:
 
 def test_what_is_not_finite_is_named() -> None:
     assert not_finite({"loss": math.nan, "tokens": 1.0, "grad": math.inf}) == ["loss", "grad"]
+
+
+def test_each_bound_of_the_differences_has_its_share() -> None:
+    gaps = np.array([0, 5e-6, 5e-5, 5e-4, 5e-3, 5e-2, 0.5], np.float64)
+    sampled = np.full(7, -1, np.float32)
+    drift = Drift().add(sampled, (sampled - gaps).astype(np.float32), np.ones(7, np.bool_))
+    names = ("1e-06", "1e-05", "0.0001", "0.001", "0.01", "0.1")
+    shares = [drift.measures()[f"logprob_difference_within_{name}"] for name in names]
+    assert shares == pytest.approx([count / 7 for count in range(1, 7)])
+    assert drift.measures()["max_logprob_difference"] == pytest.approx(0.5)
+    smaller = drift.add(sampled[:1], sampled[:1], np.ones(1, np.bool_))
+    assert smaller.measures()["max_logprob_difference"] == pytest.approx(0.5)
+
+
+def test_one_reward_has_no_spread() -> None:
+    assert reward_measures([3.0])["reward_std"] == 0.0
+    assert not_finite({}) == []
+    assert not_finite({"a": -math.inf, "b": 0.0}) == ["a"]

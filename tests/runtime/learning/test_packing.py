@@ -1,5 +1,6 @@
 """Chains, branches, masks and the shift (invariants 3 and 6)."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -117,3 +118,40 @@ def test_along_a_chain_each_prompt_starts_with_what_came_before_invariant_3(
         for before, after in pairwise(chain):
             whole = [*before.prompt, *before.output]
             assert list(after.prompt)[: len(whole)] == whole
+
+
+def test_a_call_that_is_named_without_credit_is_context_and_splits_no_chain() -> None:
+    calls = record([Turn([1], [2]), Turn([3], [4], extends=0), Turn([5], [6], extends=1)]).calls
+    first, _, last = (call.intent.interaction for call in calls)
+    one, other = pack(calls, {first: 0.5, last: 2.0})
+    # The call between is no turn of a chain, so what extends it begins another.
+    assert (one.targets.tolist(), one.credit.tolist()) == ([2], [0.5])
+    assert other.targets.tolist() == [2, 3, 4, 5, 6]
+    assert other.generated.tolist() == [False, False, False, False, True]
+    assert other.credit.tolist() == [0, 0, 0, 0, 2.0]
+    assert pack(calls, {}) == []
+
+
+def test_a_branch_of_a_named_parent_begins_anew() -> None:
+    """It says where it comes from, and its prompt is its own."""
+    calls = record([Turn([1], [2]), Turn([9], [4])]).calls
+    parent = calls[0].intent.interaction
+    forked = replace(calls[1], intent=calls[1].intent.model_copy(update={"parent": parent}))
+    assert [item.targets.tolist() for item in pack([calls[0], forked])] == [[2], [4]]
+    gone = record([Turn([1], [2], superseded=True)]).calls[0]
+    of_gone = forked.intent.model_copy(update={"parent": gone.intent.interaction})
+    assert acted_upon([gone, replace(forked, intent=of_gone)]) == [replace(forked, intent=of_gone)]
+
+
+def test_a_later_turn_without_log_probs_leaves_the_sequence_without_any() -> None:
+    calls = record([Turn([1], [2]), Turn([3], [4], extends=0, logprobs=None)]).calls
+    (packed,) = pack(calls)
+    assert packed.logprobs is None
+    three = record(
+        [
+            Turn([1], [2], logprobs=None),
+            Turn([3], [4], extends=0),
+            Turn([5], [6], extends=1),
+        ]
+    ).calls
+    assert pack(three)[0].logprobs is None
