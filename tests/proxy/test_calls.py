@@ -95,7 +95,7 @@ def test_the_rest_of_a_request_is_measured_by_its_texts_and_results() -> None:
 
 
 def test_tokens_are_shown_with_their_log_probs_to_who_asked_for_them() -> None:
-    codec = SimpleNamespace(token=lambda number: f"<{number}>")
+    codec = SimpleNamespace(token="<{}>".format)
     turn = SimpleNamespace(output=[3, 4])
     call: Any = SimpleNamespace(turn=turn, logprobs=[-0.5, -0.25])
     trial: Any = None
