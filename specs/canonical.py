@@ -124,7 +124,7 @@ def _keys(places: tuple[int | str, ...], value: object, *, absent: bool) -> list
     """The keys and positions among pydantic's places, which also tell what a union tried."""
     found: list[int | str] = []
     for index, part in enumerate(places, 1):
-        if isinstance(value, dict) and part in value:
+        if isinstance(value, dict) and part in cast(dict[int | str, object], value):
             value = cast(dict[int | str, object], value)[part]
         elif isinstance(value, list | tuple) and part in range(len(cast(list[object], value))):
             value = cast(list[object], value)[int(part)]

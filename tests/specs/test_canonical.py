@@ -3,7 +3,7 @@
 import json
 import pickle
 import string
-from typing import Annotated
+from typing import Annotated, cast
 
 import pytest
 from hypothesis import given
@@ -157,13 +157,14 @@ def test_the_place_of_a_bad_value_is_its_own_and_not_what_a_union_tried() -> Non
         plan: dict[str, JsonValue] | str = ""
         parts: list[Part | str] = []
 
-    for value, place in (
+    cases: list[tuple[dict[str, JsonValue], str]] = [
         ({"plan": []}, "/plan"),
         ({"parts": [{"text": ""}]}, "/parts/0/text"),
         ({"parts": ["fine", {"text": ["x"]}]}, "/parts/1/text"),
         ({"parts": [{"other/one": 1}]}, "/parts/0/other~1one"),
-    ):
+    ]
+    for value, place in cases:
         with pytest.raises(InvalidInput) as refused:
-            canonical.validate(Given, value, what="arguments")  # type: ignore[arg-type]
+            canonical.validate(Given, cast(JsonValue, value), what="arguments")
         assert refused.value.problem.object is not None
         assert refused.value.problem.object.pointer == place

@@ -291,7 +291,8 @@ async def test_one_journal_that_cannot_be_read_hides_no_other(
     assert [info.journal for info in listed.items] == ["good"]
     assert [str(bad) in cause for cause in listed.unreadable] == [True]
     assert not listed.ok
-    for verb, more in (("show", {}), ("append", {"text": "x"}), ("export", {"out": "x.md"})):
+    calls: list[tuple[str, dict[str, Any]]] = [("show", {}), ("append", {"text": "x"})]
+    for verb, more in [*calls, ("export", {"out": "x.md"})]:
         with pytest.raises(PracticumError) as refused:
             await call(find("journal", verb), context, {"journal": "bad", **more})
         assert refused.value.problem.code in (INVALID_REFERENCE, ErrorCode.JOURNAL_DAMAGED)
