@@ -189,8 +189,9 @@ def _open(path: Path, flags: int) -> int:
 
 
 def _refused(path: Path, error: OSError) -> Unavailable:
+    place = f" ({error.filename})" if error.filename else ""
     return Unavailable(
-        f"The disk refused an entry of {path}: {error}.",
+        f"The disk refused an entry of {path}: {error.strerror or error}{place}.",
         code=ErrorCode.STORE_UNAVAILABLE,
         object=ErrorObject(type="journal", id=str(path.parent)),
         next="Make room or mend the disk; see whether the entry is there before you repeat it.",

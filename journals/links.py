@@ -19,6 +19,8 @@ from specs.journal import Link, LinkType
 from specs.paths import user_path
 
 TYPES: tuple[str, ...] = get_args(LinkType)
+FILES = frozenset({"file", "skill", "model-spec"})
+"""Types whose id may be a path."""
 _DATASET: TypeAdapter[str] = TypeAdapter(VersionedName)
 _SPEC: TypeAdapter[str] = TypeAdapter(Name)
 
@@ -35,10 +37,10 @@ def parse(text: str, *, with_digest: bool = True) -> Link:
     if not colon or kind not in TYPES or not name:
         raise _bad(text, f"write it as type:id; the types are {', '.join(TYPES)}")
     value: dict[str, JsonValue] = {"type": kind, "id": name}
-    path = user_path(name)
-    if kind == "skill" and path.name == "SKILL.md":
+    path = user_path(name) if kind in FILES else None
+    if path and kind == "skill" and path.name == "SKILL.md":
         path = path.parent
-    if kind in ("file", "skill") or (kind == "model-spec" and path.is_file()):
+    if path and (kind != "model-spec" or path.is_file()):
         value["id"] = str(path.absolute())
         if with_digest:
             value["digest"] = _skill(text, path) if kind == "skill" else _file_digest(text, path)
@@ -54,7 +56,7 @@ def parse(text: str, *, with_digest: bool = True) -> Link:
 
 def changed(link: Link) -> bool:
     """Whether a linked file or skill is gone or another revision now. Blocks: it is read."""
-    if link.digest is None or link.type not in ("file", "skill", "model-spec"):
+    if link.digest is None or link.type not in FILES:
         return False
     try:
         return parse(f"{link.type}:{link.id}").digest != link.digest

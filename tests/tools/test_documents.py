@@ -177,6 +177,6 @@ def test_the_programs_own_plugin_is_named_without_a_path(folder: Path) -> None:
 
 def test_a_plugin_folder_that_is_a_loop_of_links_is_refused(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
-    agent = {**PROFILE["agent"], "plugins": [{"name": "p", "source": "loop"}]}
+    looped = with_plugin(folder, "loop")
     with pytest.raises(InvalidInput):
-        embed_sources(Read({**PROFILE, "agent": agent}, folder, "profile"), "profile")
+        profile_document(looped)

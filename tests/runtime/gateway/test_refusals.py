@@ -5,8 +5,10 @@ import pytest
 from runtime.gateway.refusals import not_found
 from tools.index import SUMMARIES
 
-KINDS = ["run", "trial", "checkpoint", "sampler", "update", "group"]
-KINDS += ["session", "comparison", "construction", "dataset", "profile"]
+KINDS = (
+    *("run", "trial", "checkpoint", "sampler", "update", "group"),
+    *("session", "comparison", "construction", "dataset", "profile"),
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
