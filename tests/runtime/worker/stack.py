@@ -149,11 +149,15 @@ class Operator:
         dataset = Dataset(name=name, version=version, tasks=tuple(entries))
         return (await self.client.publish_dataset(dataset)).reference
 
-    async def start(self, dataset: str, actor: dict[str, Any], **plan: Any) -> str:
-        """Start a run once the model is known."""
+    async def known(self) -> None:
+        """Wait until the worker has told of the model."""
         with anyio.fail_after(120):
             while not any(m.name == "tiny" for m in (await self.client.models()).models):  # noqa: ASYNC110
                 await anyio.sleep(0.1)
+
+    async def start(self, dataset: str, actor: dict[str, Any], **plan: Any) -> str:
+        """Start a run once the model is known."""
+        await self.known()
         submission = Submission(dataset=dataset, actor=actor, plan=plan)
         return (await self.client.start(submission)).run
 

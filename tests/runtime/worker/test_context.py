@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
 @pytest.fixture
 async def client(op: Operator) -> AsyncGenerator[WorkerClient]:
-    """A worker's client while the stack's own worker is away."""
+    """A worker's client while the stack's own worker, which tells of the models, is away."""
+    await op.known()
     op.stack.end("worker")
     async with WorkerClient.at(op.stack.home) as client:
         yield client
