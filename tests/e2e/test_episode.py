@@ -6,9 +6,7 @@ installs once; where it cannot be had, these tests are skipped.
 """
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +16,7 @@ from specs.episode import PROMISES
 from specs.errors import Unavailable
 from tests.e2e import episode
 from tests.e2e.episode import CHEATS, Replies
-from tests.e2e.support import Stack, until_sealed
+from tests.e2e.support import Stack, own_stack, until_sealed
 
 pytestmark = [
     pytest.mark.anyio,
@@ -35,19 +33,11 @@ def stack() -> Iterator[Stack]:
         engines.install()
     except Unavailable as error:
         pytest.skip(str(error))
-    with (
-        tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        made = Stack(Path(name))
-        patch.setenv("PRACTICUM_MODELS", str(made.root / "models"))
+    with own_stack() as made:
         up = made.run("up")
         assert up.code == 0, up.err
         episode.prepare(made)
         yield made
-        down = made.run("down")
-        assert down.code == 0, down.err
-        assert not made.processes()
 
 
 async def test_the_shipped_episode_earns_one_and_its_tokens_could_be_trained_on(
