@@ -9,9 +9,10 @@ from typing import Final, Literal, cast
 from pydantic import JsonValue
 
 from journals import files, lines, rendering, searching
-from journals.reading import Line, Snapshot, number, snapshot
+from journals.reading import Line, Snapshot, snapshot
 from journals.searching import Filter, Found
 from specs import canonical
+from specs.cursors import position
 from specs.errors import Conflict, ErrorObject, InvalidInput, NotFound
 from specs.ids import Prefix, is_id, new_id
 from specs.journal import MAX_DATA_BYTES, JournalDraft, JournalEntry, JournalHeader, JournalProblem
@@ -116,7 +117,7 @@ class Journal:
         """
         if is_id(wanted, Prefix.JOURNAL_ENTRY):
             needle = b'"id":' + json.dumps(wanted).encode()
-        elif (seq := number(wanted)) > 0:
+        elif seq := position(wanted):
             needle = f'"seq":{seq},"text":'.encode()
         else:
             raise self._absent(wanted)

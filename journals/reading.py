@@ -11,20 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from journals import files, lines
-from specs.errors import ErrorObject, InvalidInput
+from specs.cursors import foreign, position
 from specs.journal import JournalHeader
 
 _SMALLEST = 32 << 10
 _LARGEST = 2 << 20
-
-
-_MOST_DIGITS = 18
-
-
-def number(text: str) -> int:
-    """The whole number in a text; -1 where there is none, or one that no file could reach."""
-    digits = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
-    return int(text) if digits else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +102,11 @@ class Snapshot:
         """
         if cursor is None:
             return self.end
-        place = number(cursor)
-        known = self.start <= place <= self.end
-        if not known or os.pread(self.descriptor, 1, place - 1) != b"\n":
-            raise InvalidInput(
-                f"{cursor!r} is not a cursor of this journal.",
-                object=ErrorObject(type="arguments", pointer="/cursor"),
-                next="Use `next` of the page before, or leave the cursor out.",
-            )
+        place = position(cursor)
+        if place is None or not self.start <= place <= self.end:
+            raise foreign(cursor, "journal")
+        if os.pread(self.descriptor, 1, place - 1) != b"\n":
+            raise foreign(cursor, "journal")
         return place
 
 

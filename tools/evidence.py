@@ -172,7 +172,7 @@ async def interactions(context: Context, request: Interactions) -> EvidenceView:
     async with context.gateway() as gateway:
         trial = await find_trial(gateway, request.run, request.trial)
         seal = sealed(trial)
-        data = await segment(gateway, seal)
+        data = await evidence_of(gateway, seal)
     calls = evidence.interactions(data)
     extended = {call.intent.parent for call in calls}
     if request.call is not None:
@@ -189,7 +189,7 @@ async def interactions(context: Context, request: Interactions) -> EvidenceView:
     )
 
 
-async def segment(gateway: OperatorClient, seal: Seal) -> bytes:
+async def evidence_of(gateway: OperatorClient, seal: Seal) -> bytes:
     """The evidence behind a seal; empty where no call was made."""
     return b"" if seal.object is None else await gateway.object(seal.object)
 

@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import Field
 
 from specs.base import Contract
+from specs.cursors import position
 from specs.errors import ErrorObject, InvalidInput, NotFound
-from tools.paging import position
 
 ByteLimit = Annotated[int, Field(ge=16, le=16_000, description="Bytes of text at once")]
 _LONGEST_CHARACTER = 4

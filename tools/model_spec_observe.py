@@ -13,7 +13,7 @@ from specs import canonical, evidence
 from specs.base import Contract
 from specs.model_spec import Parts
 from tools.context import Context
-from tools.evidence import segment
+from tools.evidence import evidence_of
 from tools.fields import Input, RunRef
 from tools.model_spec import SpecFile, read_spec
 from tools.registry import READ_LOCAL, operation
@@ -95,7 +95,7 @@ async def observe(context: Context, request: Observe) -> Observed:
             if seal is None:
                 continue
             read += 1
-            calls = evidence.interactions(await segment(gateway, seal))
+            calls = evidence.interactions(await evidence_of(gateway, seal))
             for index, call in enumerate(calls):
                 if not call.request:
                     silent += 1

@@ -8,11 +8,11 @@ from runtime.analysis.segments import Segment, Wanted, segments
 from runtime.analysis.transcript import spelling
 from specs import evidence
 from specs.base import Contract
+from specs.cursors import foreign, position
 from specs.errors import ErrorObject, InvalidInput
 from tools.context import Context
-from tools.evidence import TrialRef, find_trial, sealed, segment
+from tools.evidence import TrialRef, evidence_of, find_trial, sealed
 from tools.fields import Cursor, Input, RunRef
-from tools.paging import position
 from tools.registry import READ, operation
 
 
@@ -65,7 +65,7 @@ async def read(context: Context, request: Read) -> TranscriptPage:
     async with context.gateway() as gateway:
         trial = await find_trial(gateway, request.run, request.trial)
         seal = sealed(trial)
-        data = await segment(gateway, seal)
+        data = await evidence_of(gateway, seal)
         sampler = (await gateway.run(trial.run)).spec.sampler
         spell = await spelling(gateway, sampler.tokenizer_digest)
     calls = evidence.interactions(data)
@@ -99,9 +99,5 @@ def _place(cursor: str | None) -> tuple[int, int]:
     call, _, place = (cursor or "0.0").partition(".")
     first, start = position(call), position(place)
     if first is None or start is None:
-        raise InvalidInput(
-            f"{cursor!r} is not a cursor of this transcript.",
-            object=ErrorObject(type="arguments", pointer="/cursor"),
-            next="Use `next` of the page before, or leave the cursor out.",
-        )
+        raise foreign(cursor, "transcript")
     return first, start

@@ -15,8 +15,8 @@ from typing import Literal
 from runtime.analysis.spans import Span, Trials, count_spans, spans
 from runtime.client.paging import every
 from runtime.client.reads import ReadClient
+from specs import cursors
 from specs.base import Contract
-from specs.errors import ErrorObject, InvalidInput
 from specs.ids import Prefix
 from specs.operator_api import RecordedGroup
 from specs.plans import SupervisedPlan
@@ -164,7 +164,7 @@ async def _lineage(
     )
     changes: dict[str, object] = {}
     if show in ("overview", "updates"):
-        start = _position(cursor)
+        start = cursors.start(cursor)
         changes["updates"] = steps[start : start + limit]
         changes["next"] = str(start + limit) if start + limit < len(steps) else None
     if show in ("overview", "spans"):
@@ -184,7 +184,7 @@ async def _span_page(
     reads: ReadClient, steps: list[UpdateNode], limit: int, cursor: str | None
 ) -> dict[str, object]:
     """Spans over all steps as one list; the cursor is a position in it."""
-    start = _position(cursor)
+    start = cursors.start(cursor)
     found: list[Span] = []
     trials = Trials(reads)
     passed = 0
@@ -290,15 +290,3 @@ def _source(run: Run) -> str | None:
     plan = run.spec.plan
     source = plan.source if isinstance(plan, SupervisedPlan) else None
     return source.run if isinstance(source, RunSource) else None
-
-
-def _position(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not cursor.isdecimal() or len(cursor) > 15:
-        raise InvalidInput(
-            f"{cursor!r} is not a cursor of this list.",
-            object=ErrorObject(type="arguments", pointer="/cursor"),
-            next="Use `next` of the page before, or leave the cursor out.",
-        )
-    return int(cursor)

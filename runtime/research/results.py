@@ -2,19 +2,17 @@
 
 from runtime.research.facts import Facts
 from runtime.research.steps import admitted_under, result_of, runs_of, steps_of, trained_runs
-from runtime.research.workflow import NOTHING, Causes
+from runtime.research.workflow import Causes, of_construction
 from specs.comparison import Side
 from specs.construction import METHOD_RUNS
+from specs.construction_records import Construction
 from specs.plans import EvaluationPlan
 from specs.run import RunState
 
 
-def training(facts: Facts) -> Causes:
+@of_construction
+def training(facts: Facts, construction: Construction) -> Causes:
     """The training runs."""
-    construction = facts.construction
-    if construction is None:
-        yield NOTHING
-        return
     method = construction.plan.method
     trained = [run for run in trained_runs(facts) if admitted_under(run, construction)]
     if method == "none":
@@ -32,12 +30,9 @@ def training(facts: Facts) -> Causes:
             yield f"{run.id} was never recorded as training"
 
 
-def checkpoint(facts: Facts) -> Causes:
+@of_construction
+def checkpoint(facts: Facts, construction: Construction) -> Causes:
     """The result and where it comes from."""
-    construction = facts.construction
-    if construction is None:
-        yield NOTHING
-        return
     result = result_of(construction)
     if result is None:
         yield "no outcome was recorded"
@@ -56,12 +51,9 @@ def checkpoint(facts: Facts) -> Causes:
         yield f"{found.id} was made from {found.parent or found.base_model}, not the baseline"
 
 
-def evaluation(facts: Facts) -> Causes:
+@of_construction
+def evaluation(facts: Facts, construction: Construction) -> Causes:
     """The comparison with the baseline."""
-    construction = facts.construction
-    if construction is None:
-        yield NOTHING
-        return
     result = result_of(construction)
     if facts.comparison is None:
         yield "no comparison with the baseline is recorded"
@@ -101,12 +93,9 @@ def journal(facts: Facts) -> Causes:
         yield f"no entry links {kind}:{name}"
 
 
-def budget(facts: Facts) -> Causes:
+@of_construction
+def budget(facts: Facts, construction: Construction) -> Causes:
     """What was spent, and where."""
-    construction = facts.construction
-    if construction is None:
-        yield NOTHING
-        return
     spent, most = construction.total_spend.spent, facts.episode.budget
     for field in type(most).model_fields:
         limit, value = getattr(most, field), getattr(spent, field)

@@ -1,6 +1,6 @@
 """The verdict on an episode: every promise, the reward that follows, and the quality apart."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from runtime.research import results, workflow
 from runtime.research.facts import Facts
@@ -13,7 +13,7 @@ from specs.episode import (
     EpisodeReport,
 )
 
-CHECKS: Mapping[CheckId, Callable[[Facts], workflow.Causes]] = {
+CHECKS: Mapping[CheckId, workflow.Check] = {
     "outcome": workflow.outcome,
     "approval": workflow.approval,
     "probe": workflow.probe,

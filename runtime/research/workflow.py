@@ -5,7 +5,8 @@ nothing where it holds. What the gateway enforces by itself (an order of states,
 not taken for granted here: the records are read again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 
 from runtime.research.facts import Facts, moment
 from runtime.research.steps import (
@@ -19,8 +20,22 @@ from runtime.research.steps import (
 from specs.construction_records import Construction, ConstructionStep
 
 type Causes = Iterator[str]
+type Check = Callable[[Facts], Causes]
 NOTHING = "there is no construction"
 """What every check says of an episode that made none."""
+
+
+def of_construction(check: Callable[[Facts, Construction], Causes]) -> Check:
+    """A check of the episode's construction, as a check of the episode."""
+
+    @wraps(check)
+    def checked(facts: Facts) -> Causes:
+        if facts.construction is None:
+            yield NOTHING
+        else:
+            yield from check(facts, facts.construction)
+
+    return checked
 
 
 def outcome(facts: Facts) -> Causes:
@@ -39,12 +54,9 @@ def outcome(facts: Facts) -> Causes:
                 yield f"{one.run} was started by somebody else"
 
 
-def approval(facts: Facts) -> Causes:
+@of_construction
+def approval(facts: Facts, construction: Construction) -> Causes:
     """Who approved what."""
-    construction = facts.construction
-    if construction is None:
-        yield NOTHING
-        return
     approver = construction.approver
     if approver is None:
         yield f"version {construction.version} of the plan was never approved"
@@ -57,12 +69,9 @@ def approval(facts: Facts) -> Causes:
         )
 
 
-def probe(facts: Facts) -> Causes:
+@of_construction
+def probe(facts: Facts, construction: Construction) -> Causes:
     """The order of probe, approval and bulk data."""
-    construction = facts.construction
-    if construction is None:
-        yield NOTHING
-        return
     places = {kind: first_step(construction, kind) for kind in ("probe", "approve", "bulk")}
     if places["probe"] is None:
         yield "no probe was recorded"
@@ -82,12 +91,9 @@ def probe(facts: Facts) -> Causes:
     yield from _within(construction)
 
 
-def review(facts: Facts) -> Causes:
+@of_construction
+def review(facts: Facts, construction: Construction) -> Causes:
     """Whether somebody with fresh eyes looked."""
-    construction = facts.construction
-    if construction is None:
-        yield NOTHING
-        return
     recorded, probed = last_step(construction, "review"), last_step(construction, "probe")
     if construction.review is None or recorded is None or probed is None:
         yield "the probe was not reviewed"
@@ -110,12 +116,9 @@ def review(facts: Facts) -> Causes:
         yield f"the {wanted or 'sub-agent'} never looked at the probe ({', '.join(names)})"
 
 
-def data(facts: Facts) -> Causes:
+@of_construction
+def data(facts: Facts, construction: Construction) -> Causes:
     """Rows against the model specification."""
-    construction = facts.construction
-    if construction is None:
-        yield NOTHING
-        return
     link = construction.plan.model_spec
     if link is None:
         yield "the plan names no model specification"

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ import pytest
 from runtime.client import OperatorClient
 from runtime.home import Home
 from specs import evidence
+from specs.errors import Unavailable
 from specs.interaction import Interaction
 from specs.operator_api import Session
 
@@ -203,6 +204,14 @@ async def until_sealed(home: Path, session: str) -> Session:
             while (found := await gateway.session(session)).seal is None:  # noqa: ASYNC110
                 await anyio.sleep(0.2)
             return found
+
+
+def obtained[T](get: Callable[[], T]) -> T:
+    """What must be fetched once; where it cannot be, the tests that need it are skipped."""
+    try:
+        return get()
+    except Unavailable as error:
+        pytest.skip(str(error))
 
 
 @contextmanager

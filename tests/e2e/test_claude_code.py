@@ -14,9 +14,8 @@ import pytest
 from runtime.compute import models
 from runtime.native import engines
 from specs.claude_code import PINNED_VERSION
-from specs.errors import Unavailable
 from tests.e2e import support
-from tests.e2e.support import Stack, own_stack, profile, write_tasks
+from tests.e2e.support import Stack, obtained, own_stack, profile, write_tasks
 from tests.e2e.terminal import Terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(600)]
@@ -58,12 +57,9 @@ def native(**changes: object) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """A running stack that knows `scripted/claude`, in a model cache of its own."""
-    try:
-        engines.install()
-        cached = models.pull(models.SMOLLM2)
-        source = models.models_folder() / cached.name
-    except Unavailable as error:
-        pytest.skip(str(error))
+    obtained(engines.install)
+    cached = obtained(lambda: models.pull(models.SMOLLM2))
+    source = models.models_folder() / cached.name
     with own_stack() as made:
         folder = made.root / "models"
         folder.mkdir()

@@ -13,10 +13,9 @@ import pytest
 from runtime.learning.packing import pack
 from runtime.native import engines
 from specs.episode import PROMISES
-from specs.errors import Unavailable
 from tests.e2e import episode
 from tests.e2e.episode import CHEATS, Replies
-from tests.e2e.support import Stack, own_stack, until_sealed
+from tests.e2e.support import Stack, obtained, own_stack, until_sealed
 
 pytestmark = [
     pytest.mark.anyio,
@@ -29,10 +28,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """A running stack with the held-out dataset, and a model cache of its own."""
-    try:
-        engines.install()
-    except Unavailable as error:
-        pytest.skip(str(error))
+    obtained(engines.install)
     with own_stack() as made:
         up = made.run("up")
         assert up.code == 0, up.err

@@ -11,8 +11,7 @@ import pytest
 
 from runtime.compute import models
 from runtime.native import engines
-from specs.errors import Unavailable
-from tests.e2e.support import Stack
+from tests.e2e.support import Stack, obtained
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(1800)]
 
@@ -20,11 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_stage_of_the_loop_runs_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None:
-    try:
-        engines.install()
-        cached = models.pull(models.SMOLLM2)
-    except Unavailable as error:
-        pytest.skip(str(error))
+    obtained(engines.install)
+    cached = obtained(lambda: models.pull(models.SMOLLM2))
     with tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as name:
         stack = Stack(Path(name))
         folder = stack.root / "models"

@@ -14,9 +14,8 @@ import pytest
 
 from runtime.learning.packing import pack
 from runtime.native import engines
-from specs.errors import Unavailable
 from specs.interaction import Interaction
-from tests.e2e.support import Attempt, Stack, own_stack
+from tests.e2e.support import Attempt, Stack, obtained, own_stack
 
 pytestmark = [
     pytest.mark.anyio,
@@ -40,10 +39,7 @@ CHANGED = {"defaulted_arguments", "stripped_folder", "trimmed_lines", "undoubled
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """A running stack with the task of the session, and a model cache of its own."""
-    try:
-        engines.install()
-    except Unavailable as error:
-        pytest.skip(str(error))
+    obtained(engines.install)
     with own_stack() as made:
         up = made.run("up")
         assert up.code == 0, up.err

@@ -19,9 +19,8 @@ from runtime.home import Home
 from runtime.native import engines
 from specs import evidence
 from specs.claude_code import PINNED_VERSION
-from specs.errors import Unavailable
 from specs.interaction import Interaction
-from tests.e2e.support import Stack, own_stack, profile, until_sealed, write_tasks
+from tests.e2e.support import Stack, obtained, own_stack, profile, until_sealed, write_tasks
 from tests.skills.pages import PLUGIN
 from tests.tools.test_plugin import LONGEST_START, write_command
 from tools.hooks import SERVERS
@@ -55,10 +54,7 @@ PUBLISHED = "e2e/plugin@v1"
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """A running stack, in which `practicum` is a command, with a scripted model."""
-    try:
-        engines.install()
-    except Unavailable as error:
-        pytest.skip(str(error))
+    obtained(engines.install)
     with own_stack() as made:
         write_command(made.root / "practicum")
         up = made.run("up")

@@ -21,11 +21,10 @@ from runtime.formats.carried import carried_tokenizer, load_codec
 from runtime.home import Home
 from runtime.native import engines
 from specs import evidence
-from specs.errors import Unavailable
 from specs.interaction import Interaction
 from tests.e2e import episode
 from tests.e2e.episode import TOOLS, Replies
-from tests.e2e.support import Stack, own_stack, profile, until_sealed
+from tests.e2e.support import Stack, obtained, own_stack, profile, until_sealed
 from tests.skills.pages import SKILLS, calls
 from tests.skills.test_calls import ids, named_records
 from tests.skills.test_executed import lay_out
@@ -73,10 +72,7 @@ class Session:
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
     """One launch, on a stack with a run that has trained and the files that skills speak of."""
-    try:
-        engines.install()
-    except Unavailable as error:
-        pytest.skip(str(error))
+    obtained(engines.install)
     with own_stack() as stack:
         up = stack.run("up", timeout=300)
         assert up.code == 0, up.err

@@ -149,3 +149,10 @@ def test_a_refusal_is_final(agent: Agent, model: Model, status: int) -> None:
 def test_no_instruction_is_a_bad_call(agent: Agent, model: Model) -> None:
     assert agent.run(" \n").returncode == 2
     assert not model.requests
+
+
+def test_every_folder_that_carries_the_harness_carries_this_one(examples: Path) -> None:
+    harness = (examples / "profiles" / "agent.py").read_bytes()
+    copies = [path for path in examples.rglob("agent.py") if path.parent.name != "profiles"]
+    assert copies
+    assert all(path.read_bytes() == harness for path in copies)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runtime.native import engines
-from specs.errors import Unavailable
+from tests.e2e.support import obtained
 from tools import registry
 from tools.hooks import SERVERS, reason_to_ask
 from tools.plugin import marketplace
@@ -67,10 +67,7 @@ def test_every_hook_has_a_time_limit_and_is_one_that_the_command_answers() -> No
 @pytest.fixture(scope="module")
 def claude() -> str:
     """The pinned program."""
-    try:
-        return str(engines.install().program)
-    except Unavailable as error:
-        pytest.skip(str(error))
+    return str(obtained(engines.install).program)
 
 
 def isolated(folder: Path) -> dict[str, str]:

@@ -35,7 +35,9 @@ class ModelError(Exception):
 class Model:
     """A Messages API endpoint, asked over one kept connection."""
 
-    def __init__(self, base_url: str, token: str, name: str, max_tokens: int) -> None:
+    def __init__(
+        self, base_url: str, token: str, name: str, max_tokens: int, system: str = SYSTEM
+    ) -> None:
         url = urlsplit(base_url)
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(url.hostname or "127.0.0.1", url.port, timeout=MODEL_TIMEOUT)
@@ -45,7 +47,7 @@ class Model:
             "content-type": "application/json",
             "anthropic-version": "2023-06-01",
         }
-        self._name, self._max_tokens = name, max_tokens
+        self._name, self._max_tokens, self._system = name, max_tokens, system
 
     def reply(self, messages: list[dict[str, str]]) -> str:
         """The text of the model's next turn; a busy or restarting service is asked again."""
@@ -53,7 +55,7 @@ class Model:
             {
                 "model": self._name,
                 "max_tokens": self._max_tokens,
-                "system": SYSTEM,
+                "system": self._system,
                 "messages": messages,
             }
         ).encode()
@@ -118,6 +120,7 @@ def work(model: Model, instruction: str, options: argparse.Namespace) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="A small shell agent; the task is on stdin.")
+    parser.add_argument("--system", default=SYSTEM, help="instructions of every conversation")
     parser.add_argument("--max-turns", type=int, default=2)
     parser.add_argument("--max-tokens", type=int, default=24)
     parser.add_argument("--output-limit", type=int, default=160)
@@ -129,6 +132,7 @@ def main() -> int:
             os.environ["ANTHROPIC_AUTH_TOKEN"],
             os.environ["ANTHROPIC_MODEL"],
             options.max_tokens,
+            options.system,
         )
     except KeyError as missing:
         print(f"agent: {missing.args[0]} is not set", file=sys.stderr)
