@@ -167,7 +167,7 @@ class _Lenience(NamedTuple):
 
 def _check(value: Any, where: str, depth: int, lenience: _Lenience) -> None:
     if depth > MAX_DEPTH:
-        raise ValueError(f"nested deeper than {MAX_DEPTH} at {where or '/'}")
+        raise ValueError(f"nested deeper than {MAX_DEPTH} at {where}")
     match value:
         case str():
             _check_text(value, where, lenience.nul)

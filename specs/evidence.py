@@ -98,14 +98,15 @@ def interactions(data: bytes) -> list[Interaction]:
     Raises:
         InvalidInput: damage, an orphan record, or a prompt whose hash does not match.
     """
-    intents: dict[str, Frame] = {}
+    intents: dict[str, tuple[int, Frame]] = {}
     outcomes: dict[str, Frame] = {}
     gone: dict[str, Superseded] = {}
     delivered: set[str] = set()
-    for frame, _ in frames(data):
+    place = 0
+    for frame, end in frames(data):
         match frame.record:
             case Intent():
-                intents[frame.record.interaction] = frame
+                intents[frame.record.interaction] = (place, frame)
             case Failure(sampled=False):
                 intents.pop(frame.record.interaction, None)
             case Answer() | Failure():
@@ -116,11 +117,12 @@ def interactions(data: bytes) -> list[Interaction]:
                 delivered.add(frame.record.interaction)
             case Refusal():
                 pass
+        place = end
     prompts: dict[str, tuple[array[int], array[int]]] = {}
     result: list[Interaction] = []
-    for name, frame in intents.items():
+    for name, (place, frame) in intents.items():
         after = _After(outcomes.get(name), gone.get(name), name in delivered)
-        interaction = _assemble(frame, after, prompts)
+        interaction = _assemble(place, frame, after, prompts)
         prompts[name] = (interaction.prompt, interaction.output)
         result.append(interaction)
     return result
@@ -186,6 +188,7 @@ class _After:
 
 
 def _assemble(
+    place: int,
     frame: Frame,
     after: _After,
     prompts: Mapping[str, "tuple[array[int], array[int]]"],
@@ -194,13 +197,13 @@ def _assemble(
     prompt = array("i")
     if intent.parent is not None and intent.branch is None:
         if intent.parent not in prompts:
-            raise _damaged(0, f"{intent.interaction} names an unknown parent")
+            raise _damaged(place, f"{intent.interaction} names an unknown parent")
         before, output = prompts[intent.parent]
         prompt.extend(before)
         prompt.extend(output)
     prompt.extend(frame.arrays["suffix"])
     if prompt_hash(prompt) != intent.prompt_sha256:
-        raise _damaged(0, f"the prompt of {intent.interaction} does not match its hash")
+        raise _damaged(place, f"the prompt of {intent.interaction} does not match its hash")
     arrays: Arrays = after.outcome.arrays if after.outcome and after.answer else {}
     request = frame.arrays.get("request")
     return Interaction(

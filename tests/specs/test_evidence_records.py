@@ -130,8 +130,16 @@ def test_invariant_3_a_branch_does_not_extend_its_parent() -> None:
 
 def test_a_parent_that_is_not_there_is_damage() -> None:
     orphan = begun([9], parent=CALL.interaction, branch=None)
-    with pytest.raises(InvalidInput, match="names an unknown parent") as refused:
+    with pytest.raises(InvalidInput, match=r"at byte 0: .* names an unknown parent") as refused:
         evidence.interactions(written(orphan, [9]))
+    assert refused.value.problem.code is ErrorCode.DIGEST_MISMATCH
+
+
+def test_a_prompt_of_other_ids_is_damage_of_its_own_frame() -> None:
+    other = begun([1, 2, 5, 2, 9], parent=CALL.interaction, branch=None)
+    cause = f"at byte {len(ANSWERED)}: the prompt of {other.interaction} does not match its hash"
+    with pytest.raises(InvalidInput, match=cause) as refused:
+        evidence.interactions(ANSWERED + written(other, [8]))
     assert refused.value.problem.code is ErrorCode.DIGEST_MISMATCH
 
 

@@ -274,6 +274,20 @@ async def test_a_cancelled_run_that_is_claimed_again_settles_its_update(bench: B
     assert len(bench.records.checkpoints) == 1
 
 
+async def test_a_run_cancelled_while_nobody_can_tell_keeps_that_its_step_may_count(
+    bench: Bench,
+) -> None:
+    await _die_at(bench, "save_state", "before")
+    ctx = await bench.claim()
+    _cut_off(ctx)
+    ctx.cancelling.set()
+    with pytest.raises(RunCancelled):
+        await bench.train(ctx)
+    (update,) = bench.records.updates.values()
+    assert update.state is UpdateState.FAILED
+    assert update.reason == "cancelled before it was known whether it was applied"
+
+
 async def test_a_step_that_is_not_finite_fails_the_update_and_keeps_checkpoints(
     bench: Bench,
 ) -> None:
