@@ -30,7 +30,7 @@ from runtime.formats.conversation import Conversation, Text, ToolResult
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
 from specs.evidence import prompt_hash
 from specs.ids import Prefix, new_id
-from specs.interaction import Intent, Refusal, Superseded
+from specs.interaction import Intent, Refusal, SamplingUsed, Superseded
 from specs.worker_api import TrialClaims
 
 _MAX_REFUSED_BODY = 65536
@@ -63,6 +63,33 @@ class _Sought:
 
     scene: Scene
     marks: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request as it came and as it was read."""
+
+    dialect: Dialect
+    party: Party
+    body: bytes
+    request: Request
+    sought: _Sought
+
+    @property
+    def key(self) -> CallKey:
+        return (self.party, self.request.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """What the model is to read, and what it continues.
+
+    :ivar rest: the tokens behind those of the turn that it continues.
+    """
+
+    match: Match
+    tokens: "array[int]"
+    rest: "array[int]"
 
 
 class Calls:
@@ -98,14 +125,13 @@ class Calls:
         try:
             request = await self._pool.run(len(body), dialect.read, body)
             sought = await self._sought(trial, request.conversation, claims, len(body))
+            asked = _Asked(dialect, party, body, request, sought)
             voice = await self._voices.load(claims.sampler)
             async with trial.lock:
                 self._registry.check_open(trial)
-                call = _known(trial, (party, request.digest), retry=retry, stream=request.stream)
+                call = _known(trial, asked.key, retry=retry, stream=request.stream)
                 if call is None:
-                    call = await self._begin(
-                        dialect, trial, claims, party, request, sought, body, voice
-                    )
+                    call = await self._begin(trial, claims, asked, voice)
                 call.waiters += 1
                 codec = voice.codec if request.logprobs else None
                 return Joined(trial, call, request.stream, request.requested, codec)
@@ -121,71 +147,39 @@ class Calls:
         sought = await self._sought(trial, conversation, claims, len(body))
         voice = await self._voices.load(claims.sampler)
         conversation, _ = startable(voice, conversation)
-        match = trial.chains.match(conversation, sought.scene, party, voice.stops, sought.marks)
-        rest = await self._encode(voice, conversation, match, len(body))
-        return len(rest) + (len(match.base.tokens()) if match.base else 0)
+        prompt = await self._prompt(trial, party, voice, conversation, sought, len(body))
+        return len(prompt.tokens)
 
-    async def _begin(
-        self,
-        dialect: Dialect,
-        trial: Trial,
-        claims: TrialClaims,
-        party: Party,
-        request: Request,
-        sought: _Sought,
-        body: bytes,
-        voice: Voice,
-    ) -> Call:
+    async def _begin(self, trial: Trial, claims: TrialClaims, asked: _Asked, voice: Voice) -> Call:
         """Render, decide and submit the intent; the call's own task takes over from there."""
+        request, party, sought = asked.request, asked.party, asked.sought
         conversation, vain = startable(voice, request.conversation)
-        match = trial.chains.match(conversation, sought.scene, party, voice.stops, sought.marks)
-        rest = await self._encode(voice, conversation, match, len(body))
-        prompt = match.base.tokens() if match.base else array("i")
-        prompt.extend(rest)
+        prompt = await self._prompt(trial, party, voice, conversation, sought, len(asked.body))
         sampling = decide(
             request,
             claims,
             voice.info,
-            prompt_tokens=len(prompt),
+            prompt_tokens=len(prompt.tokens),
             sequence=trial.sequence,
             spent=_spent(trial),
         )
-        packed = await self._compress(body)
+        packed = await self._compress(asked.body)
         one_call = request.one_call and voice.family.ends_calls
         if request.one_call and (not one_call or voice.info.backend == "upstream"):
             vain |= {"parallel_tool_calls"}
-        unenforced = {f"unenforced:{name}" for name in vain}
-        extends = match.base if match.branch is None else None
-        intent = Intent(
-            interaction=new_id(Prefix.INTERACTION),
-            trial=trial.key.trial,
-            fence=trial.key.fence,
-            sequence=trial.sequence,
-            at=now(),
-            session=party.session,
-            agent=party.agent,
-            parent=extends.interaction if extends else None,
-            branch=match.branch,
-            normalisations=tuple(sorted({*request.normalisations, *match.notes, *unenforced})),
-            prompt_tokens=len(prompt),
-            prompt_sha256=prompt_hash(prompt),
-            sampler=claims.sampler,
-            sampling=sampling,
-            requested=dict(request.requested),
-            request_digest=request.digest,
-            dialect=dialect.name,
-        )
+        intent = _intent(trial, claims, asked, prompt, sampling, vain)
+        extends = prompt.match.extends
         turn = Turn(
             interaction=intent.interaction,
             base=extends,
-            suffix=rest if extends else prompt,
+            suffix=prompt.rest if extends else prompt.tokens,
             output=array("i"),
             scene=sought.scene,
             party=party,
             start=conversation.start,
         )
         call = Call(
-            (party, request.digest),
+            asked.key,
             intent,
             turn,
             conversation.messages,
@@ -195,10 +189,10 @@ class Calls:
             one_call=one_call,
             streamed=request.stream,
         )
-        if match.retried is not None:
-            name, reason = match.retried.interaction, "empty_reply"
+        if prompt.match.retried is not None:
+            name, reason = prompt.match.retried.interaction, "empty_reply"
             trial.append(Superseded(interaction=name, at=now(), reason=reason), {})
-            trial.set_aside(match.retried)
+            trial.set_aside(prompt.match.retried)
         ticket = trial.append(intent, {"suffix": turn.suffix, "request": array("B", packed)})
         trial.begin(call)
         self._tasks.start_soon(
@@ -206,7 +200,7 @@ class Calls:
             trial,
             call,
             voice,
-            prompt,
+            prompt.tokens,
             sample_context(trial, claims.task, party, conversation, voice),
             ticket,
             conversation.tools if request.calls_allowed else (),
@@ -221,12 +215,22 @@ class Calls:
         _check_prefill(conversation)
         return await self._pool.run(size, _looked_for, trial.chains, conversation, claims.sampler)
 
-    async def _encode(
-        self, voice: Voice, conversation: Conversation, match: Match, size: int
-    ) -> "array[int]":
-        """The new tokens of a prompt; `size` is that of the whole request."""
+    async def _prompt(
+        self,
+        trial: Trial,
+        party: Party,
+        voice: Voice,
+        conversation: Conversation,
+        sought: _Sought,
+        size: int,
+    ) -> _Prompt:
+        """Find what a conversation continues and encode the rest; `size` is the request's."""
+        match = trial.chains.match(conversation, sought.scene, party, voice.stops, sought.marks)
         new = size if match.base is None else _text_from(conversation, match.start)
-        return await self._pool.run(new, render, voice, conversation, match)
+        rest = await self._pool.run(new, render, voice, conversation, match)
+        tokens = match.base.tokens() if match.base else array("i")
+        tokens.extend(rest)
+        return _Prompt(match, tokens, rest)
 
     async def _compress(self, body: bytes) -> bytes:
         return await self._pool.run(len(body), zlib.compress, body, _COMPRESSION)
@@ -251,6 +255,38 @@ class Calls:
 
 def _looked_for(chains: Chains, conversation: Conversation, sampler: str) -> _Sought:
     return _Sought(scene_of(conversation, sampler), chains.marks(conversation.messages))
+
+
+def _intent(
+    trial: Trial,
+    claims: TrialClaims,
+    asked: _Asked,
+    prompt: _Prompt,
+    sampling: SamplingUsed,
+    vain: frozenset[str],
+) -> Intent:
+    """The record of a call that is about to begin; `vain` are the wishes that nothing enforces."""
+    request, match = asked.request, prompt.match
+    unenforced = {f"unenforced:{name}" for name in vain}
+    return Intent(
+        interaction=new_id(Prefix.INTERACTION),
+        trial=trial.key.trial,
+        fence=trial.key.fence,
+        sequence=trial.sequence,
+        at=now(),
+        session=asked.party.session,
+        agent=asked.party.agent,
+        parent=match.extends.interaction if match.extends else None,
+        branch=match.branch,
+        normalisations=tuple(sorted({*request.normalisations, *match.notes, *unenforced})),
+        prompt_tokens=len(prompt.tokens),
+        prompt_sha256=prompt_hash(prompt.tokens),
+        sampler=claims.sampler,
+        sampling=sampling,
+        requested=dict(request.requested),
+        request_digest=request.digest,
+        dialect=asked.dialect.name,
+    )
 
 
 def _known(trial: Trial, key: CallKey, *, retry: bool, stream: bool) -> Call | None:

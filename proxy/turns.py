@@ -80,3 +80,8 @@ class Match:
     notes: frozenset[Note] = frozenset()
     retried: Turn | None = None
     kept: tuple[tuple[int, Turn], ...] = ()
+
+    @property
+    def extends(self) -> Turn | None:
+        """The turn that the call extends, prompt, output and all."""
+        return self.base if self.branch is None else None

@@ -45,19 +45,7 @@ def sample(text: str = "a plain text", *, tokens: list[str] | None = None) -> Re
         "dataset": text,
         "actor_name": text,
         "model": text,
-        "spec": {
-            "actor": SHA,
-            "plan": {"note": text},
-            "plan_digest": SHA,
-            "fingerprints": {"engine": text},
-            "sampler": {
-                "id": sampler,
-                "base_model": text,
-                "base_digest": SHA,
-                "renderer": "chatml/1",
-                "backend": "torch",
-            },
-        },
+        "spec": _spec(sampler, text),
         "result": _result(run, checkpoint),
         "success": interval,
         "batches": [
@@ -92,6 +80,22 @@ def sample(text: str = "a plain text", *, tokens: list[str] | None = None) -> Re
         "transcripts": [_transcript(trials[0]["trial"], updates[0], sampler, text, tokens)],
     }
     return Report.model_validate(value)
+
+
+def _spec(sampler: str, text: str) -> dict[str, Any]:
+    return {
+        "actor": SHA,
+        "plan": {"note": text},
+        "plan_digest": SHA,
+        "fingerprints": {"engine": text},
+        "sampler": {
+            "id": sampler,
+            "base_model": text,
+            "base_digest": SHA,
+            "renderer": "chatml/1",
+            "backend": "torch",
+        },
+    }
 
 
 def _trial(group: str, batch: int, index: int, place: int, text: str) -> dict[str, Any]:
@@ -178,6 +182,29 @@ def _bars(trials: list[dict[str, Any]], updates: list[str], text: str) -> list[d
     return [*sampling, *training, {**mark, "start": 26, "end": 26}]
 
 
+def _span(run: str, update: str, trial: str) -> dict[str, Any]:
+    return {
+        "run": run,
+        "update": update,
+        "batch": 1,
+        "group": None,
+        "trial": trial,
+        "task": "acme/task-0",
+        "reward": 0.0,
+        "advantage": -0.5,
+        "interaction": new_id(Prefix.INTERACTION),
+        "call": 0,
+        "row": None,
+        "datum": SHA,
+        "tokens": 5,
+        "start": 3,
+        "end": 8,
+        "weight": -1 / 12,
+        "logprob_sum": -1.0,
+        "evidence": SHA,
+    }
+
+
 def _lineage(
     run: str,
     checkpoint: str,
@@ -214,26 +241,6 @@ def _lineage(
         "trained_tokens": 36,
         "value": -0.01,
     }
-    span = {
-        "run": run,
-        "update": updates[1],
-        "batch": 1,
-        "group": None,
-        "trial": trials[0]["trial"],
-        "task": "acme/task-0",
-        "reward": 0.0,
-        "advantage": -0.5,
-        "interaction": new_id(Prefix.INTERACTION),
-        "call": 0,
-        "row": None,
-        "datum": SHA,
-        "tokens": 5,
-        "start": 3,
-        "end": 8,
-        "weight": -1 / 12,
-        "logprob_sum": -1.0,
-        "evidence": SHA,
-    }
     later = {
         "run": new_id(Prefix.RUN),
         "kind": "evaluation",
@@ -254,7 +261,7 @@ def _lineage(
             {**step, "update": updates[1], "batch": 1, "checkpoint": checkpoint},
             {**step, "update": updates[0], "batch": 0, "checkpoint": None},
         ],
-        "spans": [span],
+        "spans": [_span(run, updates[1], trials[0]["trial"])],
         "runs": [later],
         "groups": [],
         "updates_total": 2,

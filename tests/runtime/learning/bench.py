@@ -185,6 +185,20 @@ class Records:
                             "advantage": verdict.advantage,
                         }
                     )
+            case SamplerSaved():
+                _refuse(write.sampler.adapter not in self.objects)
+                self.samplers[write.sampler.id] = write.sampler
+            case CheckpointSaved():
+                update = self.updates[write.checkpoint.update]
+                _refuse(update.state is not UpdateState.ACKNOWLEDGED)
+                self.checkpoints.append(write.checkpoint)
+            case LogWritten():
+                self.log.append(write.piece.text)
+            case _:
+                self._apply_update(write)
+
+    def _apply_update(self, write: Write) -> None:
+        match write:
             case UpdatePreparedWrite():
                 self._refuse_standing(write.update.batch)
                 self.updates[write.update.id] = Update(
@@ -240,15 +254,6 @@ class Records:
                     reason=write.reason,
                     at=AT,
                 )
-            case SamplerSaved():
-                _refuse(write.sampler.adapter not in self.objects)
-                self.samplers[write.sampler.id] = write.sampler
-            case CheckpointSaved():
-                update = self.updates[write.checkpoint.update]
-                _refuse(update.state is not UpdateState.ACKNOWLEDGED)
-                self.checkpoints.append(write.checkpoint)
-            case LogWritten():
-                self.log.append(write.piece.text)
             case _:
                 raise AssertionError(f"no driver writes {write.type}")
 

@@ -12,6 +12,27 @@ depends_on = None
 
 
 def upgrade() -> None:
+    _documents()
+    _models()
+    _objects()
+    _runs()
+    _samplers()
+    _uploads()
+    _batches()
+    _claims()
+    _events()
+    _groups()
+    _idempotency_keys()
+    _logs()
+    _object_references()
+    _updates()
+    _checkpoints()
+    _claim_writes()
+    _trials()
+    _evidence()
+
+
+def _documents() -> None:
     op.create_table(
         "documents",
         sa.Column("org_id", sa.String(length=64), nullable=False),
@@ -24,6 +45,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("org_id", "kind", "name", "version", name=op.f("pk_documents")),
         comment="Published datasets and profiles: immutable canonical bytes.",
     )
+
+
+def _models() -> None:
     op.create_table(
         "models",
         sa.Column("org_id", sa.String(length=64), nullable=False),
@@ -31,6 +55,9 @@ def upgrade() -> None:
         sa.Column("document", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("org_id", "name", name=op.f("pk_models")),
     )
+
+
+def _objects() -> None:
     op.create_table(
         "objects",
         sa.Column("org_id", sa.String(length=64), nullable=False),
@@ -40,6 +67,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("org_id", "digest", name=op.f("pk_objects")),
         comment="Objects that the store holds, verified.",
     )
+
+
+def _runs() -> None:
     op.create_table(
         "runs",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -72,6 +102,9 @@ def upgrade() -> None:
         sqlite_where=sa.text("state IN ('queued', 'running', 'cancelling')"),
         postgresql_where=sa.text("state IN ('queued', 'running', 'cancelling')"),
     )
+
+
+def _samplers() -> None:
     op.create_table(
         "samplers",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -95,6 +128,9 @@ def upgrade() -> None:
         sqlite_where=sa.text("adapter IS NULL"),
         postgresql_where=sa.text("adapter IS NULL"),
     )
+
+
+def _uploads() -> None:
     op.create_table(
         "uploads",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -105,6 +141,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_uploads")),
         comment="Intents: an object may come into being under each of these.",
     )
+
+
+def _batches() -> None:
     op.create_table(
         "batches",
         sa.Column("org_id", sa.String(length=64), nullable=False),
@@ -121,6 +160,9 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("run_id", "batch", name=op.f("pk_batches")),
     )
+
+
+def _claims() -> None:
     op.create_table(
         "claims",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -137,6 +179,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_claims")),
         sa.UniqueConstraint("run_id", "fence", name=op.f("uq_claims_run_id_fence")),
     )
+
+
+def _events() -> None:
     op.create_table(
         "events",
         sa.Column("org_id", sa.String(length=64), nullable=False),
@@ -148,6 +193,9 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_events_run_id_runs")),
         sa.PrimaryKeyConstraint("run_id", "seq", name=op.f("pk_events")),
     )
+
+
+def _groups() -> None:
     op.create_table(
         "groups",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -171,6 +219,9 @@ def upgrade() -> None:
             "run_id", "batch", "position", name=op.f("uq_groups_run_id_batch_position")
         ),
     )
+
+
+def _idempotency_keys() -> None:
     op.create_table(
         "idempotency_keys",
         sa.Column("org_id", sa.String(length=64), nullable=False),
@@ -183,6 +234,9 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("org_id", "key", name=op.f("pk_idempotency_keys")),
     )
+
+
+def _logs() -> None:
     op.create_table(
         "logs",
         sa.Column("org_id", sa.String(length=64), nullable=False),
@@ -195,6 +249,9 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_logs_run_id_runs")),
         sa.PrimaryKeyConstraint("run_id", "seq", name=op.f("pk_logs")),
     )
+
+
+def _object_references() -> None:
     op.create_table(
         "object_references",
         sa.Column("org_id", sa.String(length=64), nullable=False),
@@ -208,6 +265,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("org_id", "digest", "holder", name=op.f("pk_object_references")),
         comment="Read authority, and what keeps an object from being collected.",
     )
+
+
+def _updates() -> None:
     op.create_table(
         "updates",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -242,6 +302,9 @@ def upgrade() -> None:
         sqlite_where=sa.text("state IN ('prepared', 'unresolved', 'acknowledged', 'skipped')"),
         postgresql_where=sa.text("state IN ('prepared', 'unresolved', 'acknowledged', 'skipped')"),
     )
+
+
+def _checkpoints() -> None:
     op.create_table(
         "checkpoints",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -262,6 +325,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_checkpoints")),
     )
     op.create_index("ix_checkpoints_run_id", "checkpoints", ["run_id"], unique=False)
+
+
+def _claim_writes() -> None:
     op.create_table(
         "claim_writes",
         sa.Column("org_id", sa.String(length=64), nullable=False),
@@ -275,6 +341,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("claim_id", "sequence", name=op.f("pk_claim_writes")),
         comment="What each numbered write request returned, to answer its repetition.",
     )
+
+
+def _trials() -> None:
     op.create_table(
         "trials",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -324,6 +393,9 @@ def upgrade() -> None:
         sqlite_where=sa.text("state = 'open'"),
         postgresql_where=sa.text("state = 'open'"),
     )
+
+
+def _evidence() -> None:
     op.create_table(
         "evidence",
         sa.Column("org_id", sa.String(length=64), nullable=False),
