@@ -77,6 +77,7 @@ class Call:
     """Cancels the sampling of a call under way."""
     showing: Showing = field(default_factory=Showing)
     started: anyio.Event = field(default_factory=anyio.Event)
+    """Its intent is durable, so events may leave; set as well by whatever ends it."""
     done: anyio.Event = field(default_factory=anyio.Event)
     result: Answered | None = None
     error: PracticumError | None = None
@@ -144,7 +145,10 @@ class Trial:
         self.under_way.add(call)
 
     def settle(self, call: Call, answer: Answer) -> None:
-        """Make an answer part of the chains; its tokens are in `call.turn.output`."""
+        """Make an answer part of the chains; its tokens are in `call.turn.output`.
+
+        Whoever waits for the call, or joins it later, is given the answer.
+        """
         turn = call.turn
         self.answered += 1
         agent = turn.party.agent
@@ -156,6 +160,7 @@ class Trial:
         self.last[call.key] = call
         if turn.asked:
             self.silent[turn] = call
+        call.started.set()  # a call that was read back from the segment never ran here
         call.done.set()
 
     def abandon(self, call: Call) -> None:

@@ -105,7 +105,9 @@ async def test_asking_again_after_an_answer_arrived_samples_again(short_dir: Pat
         assert len(stack.interactions(claims["trial"])) == 2
 
 
-async def test_a_last_answer_is_given_again_after_a_restart(short_dir: Path) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_last_answer_is_given_again_after_a_restart(short_dir: Path, stream: bool) -> None:
+    """Also as events, however often, and for a repetition of what was continued."""
     compute = Dice(["one", "two", "three"])
     async with world(short_dir, compute=compute) as stack:
         gateway, claims = stack.gateway, stack.gateway.claims()
@@ -113,10 +115,20 @@ async def test_a_last_answer_is_given_again_after_a_restart(short_dir: Path) -> 
         await stack.harness(**claims).say([user("u"), echo(first), user("v")])
     async with world(short_dir, gateway=gateway, compute=compute) as stack:
         harness = stack.harness(**claims)
-        again = await harness.say([user("u"), echo(first), user("v")])
-        assert again["content"][0]["text"] == "two"
-        earlier = await harness.say([user("u")])  # it was continued, so it had arrived
-        assert earlier["content"][0]["text"] == "three"
+        marked = {"x-stainless-retry-count": "1"}
+        assert await _text(harness, [user("u")], stream=stream, headers=marked) == "one"
+        last = [user("u"), echo(first), user("v")]
+        for headers in ({}, marked):
+            assert await _text(harness, last, stream=stream, headers=headers) == "two"
+        # it was continued, so it had arrived
+        assert await _text(harness, [user("u")], stream=stream) == "three"
+
+
+async def _text(harness: Harness, messages: list[dict[str, Any]], **fields: Any) -> str:
+    """What is said in an answer, whole or in events."""
+    with anyio.fail_after(30):
+        answer = await harness.post(messages, **fields)
+    return "".join(re.findall(r'"text": ?"(.*?)"', answer.text))
 
 
 async def test_a_client_that_never_reads_does_not_stop_the_others(short_dir: Path) -> None:
