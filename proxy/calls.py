@@ -119,7 +119,8 @@ class Calls:
         no call has begun.
 
         Raises:
-            PracticumError: the call was refused; that is durable in the trial's evidence.
+            PracticumError: the call was refused; that is durable in the trial's evidence
+                unless the trial has ended meanwhile.
         """
         trial = await self._registry.trial(claims)
         try:
@@ -236,20 +237,27 @@ class Calls:
         return await self._pool.run(len(body), zlib.compress, body, _COMPRESSION)
 
     async def _refuse(self, trial: Trial, body: bytes, error: PracticumError) -> None:
-        """Put a refused call on the record, with its body unless that is large."""
+        """Put a refused call on the record, with its body unless that is large.
+
+        A trial that ends meanwhile takes no more: what its seal counts is settled.
+        """
         packed = await self._compress(body) if len(body) <= _MAX_REFUSED_BODY else b""
         problem = error.problem
         limit = problem.object.pointer if problem.object and problem.object.pointer else ""
-        record = Refusal(
-            interaction=new_id(Prefix.INTERACTION),
-            trial=trial.key.trial,
-            sequence=trial.sequence,
-            at=now(),
-            code=limit.removeprefix("/limits/") if limit.startswith("/limits/") else problem.code,
-            detail=problem.detail[:2000],
-        )
-        ticket = trial.append(record, {"request": array("B", packed)} if packed else {})
-        trial.sequence += 1
+        limited = limit.startswith("/limits/")
+        async with trial.lock:  # its sequence is not taken from a call that is being admitted
+            if trial.sealing:
+                return
+            record = Refusal(
+                interaction=new_id(Prefix.INTERACTION),
+                trial=trial.key.trial,
+                sequence=trial.sequence,
+                at=now(),
+                code=limit.removeprefix("/limits/") if limited else problem.code,
+                detail=problem.detail[:2000],
+            )
+            ticket = trial.append(record, {"request": array("B", packed)} if packed else {})
+            trial.sequence += 1
         await ticket.wait()
 
 

@@ -11,6 +11,7 @@ is kept, rather than lost.
 """
 
 import asyncio
+import errno
 import os
 import re
 import threading
@@ -65,16 +66,22 @@ class Ticket:
 
 
 class Segment:
-    """One open segment file; written by the flusher alone."""
+    """One open segment file; written by the flusher alone.
+
+    Once it is closed nothing is written to it: the number of its file may be another's.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.size = os.fstat(self._file).st_size
         self.broken: OSError | None = None
+        self.closed = False
 
     def write(self, data: bytes) -> None:
         """Append all of `data`, or leave the file as it was."""
+        if self.closed:
+            raise _closed()
         if self.broken is not None:
             raise self.broken
         view = memoryview(data)
@@ -106,6 +113,8 @@ class Segment:
         return self.path.read_bytes()
 
     def close(self) -> None:
+        """Take no more."""
+        self.closed = True
         os.close(self._file)
 
 
@@ -122,17 +131,6 @@ class _Batch:
 
     segment: Segment
     writes: list[_Write] = field(default_factory=list["_Write"])
-
-    def flush(self) -> None:
-        error: OSError | None = None
-        try:
-            self.segment.write(b"".join(write.data for write in self.writes))
-            self.segment.sync()
-        except OSError as failure:
-            error = failure
-        for write in self.writes:
-            write.ticket.error = error
-            write.ticket.settle()
 
 
 class Spool:
@@ -184,11 +182,16 @@ class Spool:
         """Hand bytes to the flusher, in order; call from the event loop.
 
         What is `lazy` costs no sync of its own: it is written with what comes next.
+
+        Raises:
+            Unavailable: `store_unavailable`; the spool or the segment is closed.
         """
         ticket = Ticket(asyncio.get_running_loop(), anyio.Event())
         with self._wake:
             if self._closed:
                 raise _broken(OSError("the spool is closed"))
+            if segment.closed:
+                raise _broken(_closed())
             self._writes.append(_Write(segment, data, ticket))
             self._grow(segment.path, len(data))
             if not lazy:
@@ -264,10 +267,33 @@ class Spool:
                 batch = batches.setdefault(id(write.segment), _Batch(write.segment))
                 batch.writes.append(write)
             first, *others = batches.values()
-            pending = [self._pool.submit(batch.flush) for batch in others]
-            first.flush()
+            pending = [self._pool.submit(self._flush, batch) for batch in others]
+            self._flush(first)
             for future in pending:
                 future.result()
+
+    def _flush(self, batch: _Batch) -> None:
+        """Write and sync, and tell the waiters."""
+        segment, data = batch.segment, b"".join(write.data for write in batch.writes)
+        before, error = segment.size, None
+        try:
+            segment.write(data)
+            segment.sync()
+        except OSError as failure:
+            error = failure
+            self._give_back(segment.path, before + len(data) - segment.size)
+        for write in batch.writes:
+            write.ticket.error = error
+            write.ticket.settle()
+
+    def _give_back(self, path: Path, size: int) -> None:
+        """No longer count what a file did not take, unless it is gone with all its bytes."""
+        with self._wake:
+            self._grow(path, -min(size, self._sizes.get(path, 0)))
+
+
+def _closed() -> OSError:
+    return OSError(errno.EBADF, "the segment is closed")
 
 
 def _broken(error: OSError) -> Unavailable:

@@ -2,12 +2,14 @@
 
 import os
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from proxy.calls import Calls
 from proxy.sealing import KEEP_SEC, seal_of
 from proxy.spool import Key
 from specs import evidence
@@ -61,6 +63,50 @@ async def test_a_call_that_ends_within_the_grace_is_kept(short_dir: Path) -> Non
             await stack.seal(claims["trial"])
         seal = (await stack.seal(claims["trial"])).json()
     assert seal["complete"] and seal["states"]["answered"] == 1
+
+
+async def test_a_refusal_that_races_a_seal_is_on_no_record_of_another_trial(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its body is being compressed when the trial ends and another takes its file's number."""
+    reached, go_on = anyio.Event(), anyio.Event()
+
+    async def compress(_: Calls, body: bytes) -> bytes:
+        if REFUSED.encode() in body:
+            reached.set()
+            await go_on.wait()
+        return zlib.compress(body)
+
+    monkeypatch.setattr(Calls, "_compress", compress)
+    async with world(short_dir) as stack:
+        ended, other = stack.gateway.claims(), stack.gateway.claims()
+        harness = stack.harness(**ended)
+        await harness.say([user("u")])
+        statuses: list[int] = []
+
+        async def ask() -> None:
+            refused = await harness.post([user(REFUSED)], max_tokens="many")
+            statuses.append(refused.status_code)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await reached.wait()
+            await stack.seal(ended["trial"])
+            await stack.harness(**other).say([user("u")])
+            go_on.set()
+        await stack.harness(**other).say([user("v")])
+        segment = stack.segment(other["trial"])
+        assert {frame.record.kind for frame, _ in evidence.frames(segment)} == {
+            "intent", "answer", "delivered",
+        }  # fmt: skip
+        await stack.seal(other["trial"])
+    assert statuses == [400]
+    for claims in (ended, other):
+        seal = stack.gateway.seals[claims["trial"], 1]
+        assert (seal.states[CallState.REFUSED], seal.complete) == (0, True)
+
+
+REFUSED = "what is refused"
 
 
 async def test_concurrent_seals_are_one(short_dir: Path) -> None:

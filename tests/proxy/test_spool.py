@@ -74,6 +74,46 @@ async def test_a_failed_write_says_so_and_closes_the_segment_alone(short_dir: Pa
     spool.close()
 
 
+async def test_nothing_is_written_to_a_segment_that_is_closed(short_dir: Path) -> None:
+    """Its file's number is another's by now: neither what comes later nor what came too late."""
+    spool, one, other = Spool(short_dir), key(), key()
+    closed = spool.open(one)
+    await spool.submit(closed, b"kept").wait()
+    late = spool.submit(closed, b"late", lazy=True)
+    closed.close()
+    spool.remove(one)
+    following = spool.open(other)
+    with pytest.raises(Unavailable, match="closed"):
+        spool.submit(closed, b"later")
+    await spool.submit(following, b"its own").wait()
+    with pytest.raises(Unavailable, match="closed"):
+        await late.wait()
+    assert following.read() == b"its own"
+    assert spool.staged == len(b"its own")
+    spool.close()
+
+
+async def test_what_could_not_be_written_takes_no_room(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written and not synced does."""
+    spool = Spool(short_dir)
+    full, failing = spool.open(key()), spool.open(key())
+
+    def fails(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    for name, segment in (("write", full), ("fdatasync", failing)):
+        await spool.submit(segment, b"kept").wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, fails)
+            with pytest.raises(Unavailable):
+                await spool.submit(segment, b"more").wait()
+    assert (full.read(), failing.read()) == (b"kept", b"keptmore")
+    assert spool.staged == len(b"kept") + len(b"keptmore")
+    spool.close()
+
+
 async def test_closing_writes_what_was_submitted(short_dir: Path) -> None:
     spool = Spool(short_dir)
     segment = spool.open(key())
