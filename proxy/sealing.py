@@ -170,7 +170,11 @@ class Sealer:
         return record
 
     async def _quiesce(self, trial: Trial) -> None:
-        """No call is under way and every record is durable when this returns."""
+        """No call is under way and no record is still to be written when this returns.
+
+        A segment whose disk failed takes no more; its calls have ended without their records, and
+        what it holds is all there is to count.
+        """
         trial.sealing = True
         async with trial.lock:  # whoever was being admitted has been
             calls = list(trial.under_way)
@@ -184,7 +188,15 @@ class Sealer:
                 await call.done.wait()
             # First closed, then flushed: a client that leaves now must not add to what is counted.
             trial.closed = True
-            await trial.spool.submit(trial.segment, b"").wait()
+            try:
+                await trial.spool.submit(trial.segment, b"").wait()
+            except Unavailable as error:
+                if trial.segment.broken is None:
+                    raise
+                _log.warning(
+                    "sealed as far as it was written",
+                    extra={"trial": trial.key.trial, "cause": str(error)},
+                )
 
     def _count(self, key: Key, run: str) -> SealRecord:
         path = self._spool.segment_path(key)

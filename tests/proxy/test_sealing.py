@@ -1,5 +1,6 @@
 """The end of a trial's evidence, whatever happens around it (invariants 2 and 12)."""
 
+import errno
 import os
 import time
 import zlib
@@ -139,6 +140,36 @@ async def test_a_seal_of_another_run_or_of_nonsense_is_refused(short_dir: Path) 
         for other in ("run_" + "0" * 32, "run_" + "f" * 32):
             wrong = await stack.seal(claims["trial"], run=other)
             assert (wrong.status_code, wrong.json()["code"]) == (409, "state_conflict")
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [("intent", {CallState.ANSWERED: 1}), ("answer", {CallState.ANSWERED: 1, CallState.LOST: 1})],
+)
+async def test_a_passing_disk_error_costs_its_calls_and_not_the_seal(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str, counts: dict[CallState, int]
+) -> None:
+    """A call whose intent was not kept was never sampled; without its answer it is lost."""
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if f'"kind":"{kind}"'.encode() in bytes(data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data)
+
+    async with world(short_dir) as stack:
+        claims = stack.gateway.claims()
+        harness = stack.harness(**claims)
+        await harness.say([user("u")])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            assert (await harness.post([user("v")])).status_code == 529
+        assert (await harness.post([user("w")])).status_code == 529  # the segment takes no more
+        assert (await stack.seal(claims["trial"])).status_code == 200
+        (seal,) = stack.gateway.commits
+        assert {state: count for state, count in seal.states.items() if count} == counts
+        assert seal.complete is (CallState.LOST not in counts)
+        assert not list(stack.spool.glob("*.seg"))
 
 
 async def test_fences_are_sealed_apart(short_dir: Path) -> None:
