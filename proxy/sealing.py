@@ -4,7 +4,8 @@ A seal stops further calls, waits briefly for those under way (then they are los
 what the segment holds, and is itself durable before anything leaves: from then on the same
 seal is returned for ever. The segment is uploaded as one object, the reference committed, and
 only then is the file removed. Whatever a crash interrupts is taken up again at the next start,
-and so are segments of trials that are over without a seal (invariant 12).
+and so are segments of trials that are over without a seal (invariant 12). What fails meanwhile,
+the disk included, fails for one trial and is tried again (invariant 16).
 """
 
 import logging
@@ -75,13 +76,21 @@ class Sealer:
     async def seal(self, key: Key, run: str) -> Seal:
         """End a trial; its evidence is with the gateway when this returns.
 
-        Repeating it returns the same. On cancel, or when the gateway is away, the seal stays
-        as far as it got and is completed by a repetition or in the background.
+        Repeating it returns the same. On cancel, or when the gateway is away or the disk fails,
+        the seal stays as far as it got and is completed by a repetition or in the background.
 
         Raises:
             Conflict: the trial belongs to another run.
             Unavailable: the evidence could not be handed over yet.
         """
+        try:
+            return await self._sealed(key, run)
+        except OSError as error:
+            self._enqueue(key)
+            raise _not_published(key, error) from error
+
+    async def _sealed(self, key: Key, run: str) -> Seal:
+        """What `seal` promises, but for an error of the disk."""
         async with self._locks.setdefault(key, anyio.Lock()):
             record = await anyio.to_thread.run_sync(self._recorded, key)
             if record is None:
@@ -91,7 +100,9 @@ class Sealer:
             if not record.committed:
                 self._enqueue(key)
                 await self._publish(key, record)
-                self._orphans.discard(key)
+            elif key in self._orphans:  # its file could not be removed, or its seal not be read
+                await anyio.to_thread.run_sync(self._remove, key, record)
+            self._orphans.discard(key)
         self._locks.pop(key, None)
         return record.seal
 
@@ -107,16 +118,23 @@ class Sealer:
         are over; seals that were not handed over are; old ones are forgotten.
         """
         for key, is_seal in await anyio.to_thread.run_sync(lambda: list(self._spool.keys())):
-            if not is_seal:
-                if not self._spool.seal_path(key).exists():
-                    self._registry.leases.watch(key)
-                continue
-            self._registry.sealed.add(key)
+            if is_seal:
+                self._registry.sealed.add(key)
+                await self._take_up(key)
+            elif not self._spool.seal_path(key).exists():
+                self._registry.leases.watch(key)
+
+    async def _take_up(self, key: Key) -> None:
+        """Hand over or forget a seal; one that cannot be read is tried again later."""
+        try:
             record = await anyio.to_thread.run_sync(self._recorded, key)
             if record is None or not record.committed:
                 self._enqueue(key)
             else:
                 await anyio.to_thread.run_sync(self._forget_old, key)
+        except (OSError, InvalidInput) as error:
+            _log.warning("seal not read", extra={"trial": key.trial, "cause": str(error)})
+            self._enqueue(key)
 
     async def run(self) -> None:
         """Complete seals in the background, for ever. On cancel nothing is half done."""
@@ -135,19 +153,22 @@ class Sealer:
             self._news.set()
 
     async def _complete(self, key: Key) -> None:
+        """Seal a trial or leave it for the next time, whatever happens: others go on."""
         try:
-            record = await anyio.to_thread.run_sync(self._recorded, key)
-            run = record.seal.run if record else await self._run_of(key)
-            await self.seal(key, run)
-            self._orphans.discard(key)
-        except NotFound as error:
-            _log.warning(
-                "evidence of no known trial removed",
-                extra={"trial": key.trial, "cause": str(error)},
-            )
-            await self._discard(key)
-        except PracticumError as error:
+            try:
+                record = await anyio.to_thread.run_sync(self._recorded, key)
+                run = record.seal.run if record else await self._run_of(key)
+                await self.seal(key, run)
+            except NotFound as error:
+                _log.warning(
+                    "evidence of no known trial removed",
+                    extra={"trial": key.trial, "cause": str(error)},
+                )
+                await self._discard(key)
+        except (PracticumError, OSError) as error:
             _log.warning("seal not complete", extra={"trial": key.trial, "cause": str(error)})
+        except Exception:  # noqa: BLE001 - the boundary of a trial; logged
+            _log.exception("seal not complete", extra={"trial": key.trial})
 
     async def _run_of(self, key: Key) -> str:
         """The run of a trial; a session is its own."""
@@ -160,10 +181,7 @@ class Sealer:
         trial = await self._registry.end(key, run)
         if trial is not None:
             await self._quiesce(trial)
-        try:
-            record = await anyio.to_thread.run_sync(self._count, key, run)
-        except OSError as error:
-            raise _not_published(key, error) from error
+        record = await anyio.to_thread.run_sync(self._count, key, run)
         if trial is not None:
             self._registry.close(trial)
         self._registry.leases.forget(key)
@@ -243,15 +261,16 @@ class Sealer:
         )
 
     def _remove(self, key: Key, record: SealRecord) -> None:
-        self._write(key, record.model_copy(update={"committed": True}))
+        if not record.committed:
+            self._write(key, record.model_copy(update={"committed": True}))
         self._spool.remove(key)
         self._spool.sync_folder()
 
     async def _discard(self, key: Key) -> None:
-        self._orphans.discard(key)
         self._registry.sealed.add(key)
         self._registry.leases.forget(key)
         await anyio.to_thread.run_sync(self._unlink, key)
+        self._orphans.discard(key)
 
     def _unlink(self, key: Key) -> None:
         self._spool.remove(key)

@@ -3,12 +3,15 @@
 Then calls are refused before anything of them exists: nothing is lost (invariants 2 and 12).
 """
 
+import errno
 from pathlib import Path
 
 import anyio
 import pytest
 
 from proxy import sealing
+from proxy.sealing import Sealer
+from proxy.spool import Key, Spool
 from specs import evidence
 from specs.errors import ErrorCode, Internal, PracticumError, Unavailable
 from specs.interaction import CallState
@@ -76,6 +79,108 @@ async def test_a_full_stage_refuses_calls_until_evidence_is_published(
     for seal in gateway.commits:
         assert seal.object is not None
         assert len(evidence.interactions(gateway.objects[seal.object])) == 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        (Spool, "write_file", OSError(errno.ENOSPC, "No space left on device")),
+        (Spool, "remove", OSError(errno.EIO, "Input/output error")),
+        (Sealer, "_recorded", OSError(errno.EIO, "Input/output error")),
+        (TestGateway, "upload_file", FileNotFoundError(errno.ENOENT, "No such file")),
+        (TestGateway, "commit_evidence", RuntimeError("nobody thought of this")),
+    ],
+    ids=["record", "remove", "read", "upload", "other"],
+)
+async def test_what_fails_in_the_background_fails_for_its_own_trial_and_for_now(
+    short_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    name: str,
+    error: Exception,
+) -> None:
+    """Invariant 16: the others go on, and the next attempt hands the evidence over."""
+    monkeypatch.setattr(sealing, "RETRY_SEC", 0.05)
+    failures = 0
+
+    def fail(*_: object, **__: object) -> None:
+        nonlocal failures
+        failures += 1
+        raise error
+
+    async with world(short_dir) as stack:
+        gateway, claims = stack.gateway, stack.gateway.claims()
+        await stack.harness(**claims).say([user("u")])
+        gateway.store_error = Unavailable("the store is away")
+        assert (await stack.seal(claims["trial"])).status_code == 503
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, fail)
+            gateway.store_error = None
+            await until(lambda: failures >= 2)
+            assert (await stack.harness().post([user("v")])).status_code == 200
+        await until(lambda: not (stack.spool / f"{claims['trial']}.1.seg").exists())
+        assert gateway.commits[-1].complete
+        assert (await stack.seal(claims["trial"])).status_code == 200
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+@pytest.mark.parametrize("name", ["write_file", "remove"])
+async def test_a_seal_that_the_disk_fails_is_completed_by_a_repetition_or_in_the_background(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str, repeated: bool
+) -> None:
+    monkeypatch.setattr(sealing, "RETRY_SEC", 0.05)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with world(short_dir) as stack:
+        claims = stack.gateway.claims()
+        await stack.harness(**claims).say([user("u")])
+        with monkeypatch.context() as patch:
+            patch.setattr(Spool, name, full)
+            failed = await stack.seal(claims["trial"])
+        assert (failed.status_code, failed.json()["code"]) == (503, "store_unavailable")
+        if repeated:
+            assert (await stack.seal(claims["trial"])).json()["complete"]
+        await until(lambda: not list(stack.spool.glob("*.seg")))
+        (seal,) = stack.gateway.commits
+        assert seal.complete
+
+
+async def test_evidence_of_an_unknown_trial_that_cannot_be_removed_is_tried_again(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 12."""
+    monkeypatch.setattr(sealing, "RETRY_SEC", 0.05)
+    async with world(short_dir) as stack:
+        gateway, claims = stack.gateway, stack.gateway.claims()
+        await stack.harness(**claims).say([user("u")])
+    del gateway.trials[claims["trial"]]
+    remove, failures = Spool.remove, [OSError(errno.EIO, "Input/output error")] * 2
+
+    def at_last(spool: Spool, key: Key) -> None:
+        if failures:
+            raise failures.pop()
+        remove(spool, key)
+
+    monkeypatch.setattr(Spool, "remove", at_last)
+    async with world(short_dir, gateway=gateway) as stack:
+        await until(lambda: not list(stack.spool.glob("*.seg")))
+        assert not failures
+        assert (await stack.harness().post([user("v")])).status_code == 200
+
+
+async def test_a_seal_that_cannot_be_read_does_not_keep_the_proxy_from_starting(
+    short_dir: Path,
+) -> None:
+    """Invariant 16: its trial stays sealed, and every other one goes on."""
+    async with world(short_dir) as stack:
+        gateway, claims, other = stack.gateway, stack.gateway.claims(), stack.gateway.claims()
+        await stack.seal(claims["trial"])
+    (short_dir / "spool" / f"{claims['trial']}.1.seal.json").write_bytes(b"{")
+    async with world(short_dir, gateway=gateway) as stack:
+        assert (await stack.harness(**claims).post([user("u")])).status_code == 403
+        assert (await stack.harness(**other).post([user("u")])).status_code == 200
 
 
 async def test_the_stage_is_counted_again_after_a_restart(short_dir: Path) -> None:
