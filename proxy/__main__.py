@@ -12,7 +12,7 @@ import anyio
 
 from proxy.app import Settings
 from proxy.log import configure
-from proxy.server import LOCK_WAIT_SEC, server
+from proxy.server import LOCK_WAIT_SEC, Server
 from proxy.spool import STAGE_BYTES
 from runtime.client import ProxyClient
 from runtime.compute.client import HttpCompute
@@ -23,7 +23,11 @@ from specs.upstream import Upstream
 
 
 def main() -> int:
-    """Run until SIGTERM or SIGINT. Exit code 1: another proxy serves this home."""
+    """Run until SIGTERM or SIGINT.
+
+    Exit code 1: another proxy serves this home, or the parts of this one have failed; its log
+    says which.
+    """
     parser = argparse.ArgumentParser(prog="proxy", description="The proxy of a local stack.")
     parser.add_argument("--home", type=Path, default=None, help="home folder of the stack")
     parser.add_argument(
@@ -44,8 +48,8 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGTERM, _exit)  # uvicorn raises it again once it has drained
     with lock, listen(home.proxy_socket) as listener:
-        anyio.run(_serve, home, listener, upstreams, arguments.stage_bytes)
-    return 0
+        served = anyio.run(_serve, home, listener, upstreams, arguments.stage_bytes)
+    return 0 if served else 1
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:
@@ -54,12 +58,15 @@ def _exit(_signal: int, _frame: FrameType | None) -> None:
 
 async def _serve(
     home: Home, listener: socket.socket, upstreams: Sequence[Upstream], stage: int
-) -> None:
+) -> bool:
+    """Whether the parts held until the end."""
     async with ProxyClient.at(home) as gateway, HttpCompute(home.compute_socket) as compute:
         settings = Settings(
             home.spool, compute, gateway, home.key(Role.WORKER), upstreams=upstreams, stage=stage
         )
-        await server(settings).serve(sockets=[listener])
+        web = Server(settings)
+        await web.serve(sockets=[listener])
+    return not web.failed
 
 
 if __name__ == "__main__":

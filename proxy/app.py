@@ -137,15 +137,24 @@ async def running(settings: Settings) -> AsyncGenerator[Parts]:
         spool.close()
 
 
-def create_app(settings: Settings) -> Starlette:
-    """The ASGI application."""
+def create_app(settings: Settings, failed: Callable[[], None]) -> Starlette:
+    """The ASGI application.
+
+    Args:
+        settings: what it is made of.
+        failed: called when its parts have failed and answer nobody any more.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        async with running(settings) as parts:
-            app.state.parts = parts
-            app.state.worker_key = settings.worker_key
-            yield
+        try:
+            async with running(settings) as parts:
+                app.state.parts = parts
+                app.state.worker_key = settings.worker_key
+                yield
+        except BaseException:
+            failed()
+            raise
 
     return Starlette(
         routes=[

@@ -14,7 +14,7 @@ import anyio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from proxy.app import Settings
-from proxy.server import server
+from proxy.server import Server
 from proxy.spool import STAGE_BYTES
 from runtime.exclusive import listen
 from specs.errors import ErrorCode, Internal, Unavailable
@@ -90,4 +90,4 @@ def serve(folder: Path, seed: int, mood: Mood) -> None:
         stage=staged + ROOM if mood == "full" else STAGE_BYTES,
     )
     with listen(folder / "p.sock") as listener:
-        anyio.run(server(settings).serve, [listener])
+        anyio.run(Server(settings).serve, [listener])

@@ -23,7 +23,7 @@ from jwt.algorithms import OKPAlgorithm
 
 from proxy.admission import Limits
 from proxy.app import Settings
-from proxy.server import server
+from proxy.server import Server
 from proxy.spool import STAGE_BYTES
 from runtime.compute.chunks import chunked
 from runtime.compute.protocol import (
@@ -413,7 +413,7 @@ async def world(
         upstreams=upstreams,
     )
     path = folder / f"p{next(_NUMBERS)}.sock"
-    web = server(settings)
+    web = Server(settings)
     transport = httpx.AsyncHTTPTransport(uds=str(path))
     with listen(path) as listener:
         async with anyio.create_task_group() as tasks:
