@@ -3,7 +3,8 @@
 It runs in a session of its own, so it outlives the terminal that started it. Each part leads
 a process group, and the kernel kills it when the supervisor dies (PDEATHSIG), so that no part
 ever works without one. A crashed part is restarted after a delay that doubles up to a limit and
-starts anew once the part has been steady.
+starts anew once the part has been steady. For the same reason a full disk does not end it: what
+it cannot write is left out, and the state file is written again as soon as that is possible.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 import anyio
@@ -36,6 +38,7 @@ LAST_DELAY_SEC = 30.0
 STEADY_SEC = 60.0
 STOP_GRACE_SEC = 20.0
 GATEWAY_HEAD_START_SEC = 30.0
+RECORD_AGAIN_SEC = 2.0
 LOG_BYTES = 32 << 20
 
 _PR_SET_PDEATHSIG = 1
@@ -49,6 +52,7 @@ class Supervisor:
         self._home = home
         self._settings = settings
         self._stopping = anyio.Event()
+        self._behind = anyio.Event()  # set while the state file says less than we know
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._state = StackState(
             pid=os.getpid(),
@@ -62,11 +66,16 @@ class Supervisor:
         """Start everything and keep it up; returns after SIGTERM or SIGINT, all parts stopped.
 
         Cancelling ends the parts at once.
+
+        Raises:
+            OSError: the first state cannot be written, so nothing was started: without it no
+                command could find this supervisor.
         """
-        self._record()
+        write_state(self._home, self._state)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._start, group)
+                group.start_soon(self._catch_up)
                 async for _ in signals:
                     break
                 self._stopping.set()
@@ -107,8 +116,13 @@ class Supervisor:
             self._update(part, restarts=restarts)
 
     async def _run_once(self, part: Part) -> None:
-        """One life of a part, from its start to its end."""
-        process = _spawn(part, self._home, self._settings)
+        """One life of a part, from its start to its end; none when it cannot be started."""
+        try:
+            process = _spawn(part, self._home, self._settings)
+        except OSError as error:  # no room for its log, or no more processes
+            say(f"{part.name} cannot be started: {error}")
+            self._update(part, state="backoff")
+            return
         self._processes[part.name] = process
         self._update(
             part,
@@ -146,7 +160,24 @@ class Supervisor:
         self._record()
 
     def _record(self) -> None:
-        write_state(self._home, self._state)
+        """Replace the state file; when that fails the old one stays, and it is tried again."""
+        try:
+            write_state(self._home, self._state)
+        except OSError as error:
+            if not self._behind.is_set():
+                say(f"the state file cannot be written: {error}")
+                self._behind.set()
+        else:
+            if self._behind.is_set():
+                say("the state file is written again")
+                self._behind = anyio.Event()
+
+    async def _catch_up(self) -> None:
+        """Write a state that could not be written: `status` goes by it, also when all is calm."""
+        while True:
+            await self._behind.wait()
+            await anyio.sleep(RECORD_AGAIN_SEC)
+            self._record()
 
 
 def _spawn(part: Part, home: Home, settings: Settings) -> "subprocess.Popen[bytes]":
@@ -207,10 +238,11 @@ def program_version() -> str:
 
 
 def say(text: str) -> None:
-    """One dated line to the supervisor's log, which is its stderr."""
+    """One dated line to the supervisor's log, which is its stderr; lost where there is no room."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    sys.stderr.write(f"{stamp} supervisor: {text}\n")
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.write(f"{stamp} supervisor: {text}\n")
+        sys.stderr.flush()
 
 
 def _die_with(parent: int) -> Callable[[], None]:

@@ -78,11 +78,17 @@ def is_locked(home: Home) -> bool:
 
 
 def write_state(home: Home, state: StackState) -> None:
-    """Replace the state file atomically."""
+    """Replace the state file atomically; when that fails (`OSError`) nothing has changed."""
     descriptor, name = tempfile.mkstemp(dir=home.run, prefix=".state-")
-    with os.fdopen(descriptor, "w") as file:
-        file.write(state.model_dump_json())
-    Path(name).replace(state_path(home))
+    path = Path(name)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(state.model_dump_json())
+        path.replace(state_path(home))
+    except OSError:
+        with suppress(OSError):
+            path.unlink()
+        raise
 
 
 def read_state(home: Home) -> StackState | None:

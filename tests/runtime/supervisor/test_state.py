@@ -90,6 +90,13 @@ def test_the_state_file_is_read_back_whole_or_not_at_all(home: Home) -> None:
     assert read_state(home) is None
 
 
+def test_a_state_that_cannot_be_written_leaves_nothing_behind(home: Home) -> None:
+    state_path(home).mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_state(home, state_with(PartStatus(name="proxy")))
+    assert [path.name for path in home.run.iterdir() if path.name.startswith(".state-")] == []
+
+
 def test_the_state_of_an_earlier_stack_says_nothing_about_the_one_that_starts(home: Home) -> None:
     """Its restarts would make `up` give up on a stack that has only just taken the lock."""
     write_state(home, state_with(PartStatus(name="proxy", state="backoff", restarts=9)))
