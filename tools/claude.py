@@ -27,6 +27,7 @@ from specs.profile import Binding
 from tools.agent import installed_engine, opened
 from tools.context import Context
 from tools.documents import read_file
+from tools.ending import endings
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 _GRACE_SEC = 5.0
@@ -141,7 +142,7 @@ async def _attend(argv: list[str], env: Mapping[str, str]) -> int:
 
 
 async def _end_on_signal(process: anyio.abc.Process) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+    with anyio.open_signal_receiver(*endings()) as signals:
         async for _ in signals:
             await _end(process)
 

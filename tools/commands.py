@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -23,6 +24,7 @@ from runtime.home import Home
 from runtime.supervisor.parts import code_folder
 from specs.errors import Internal, PracticumError, Problem
 from tools.context import Context
+from tools.ending import attended
 from tools.failures import report, visible
 from tools.fields import Cli
 from tools.registry import Operation, call, find
@@ -104,15 +106,7 @@ def _command(chosen: Operation) -> Callable[..., int]:
         home: Path | None = values.pop("home")
         as_json: bool = values.pop("json")
         given = {name: value for name, value in values.items() if value is not None}
-        try:
-            return anyio.run(_run, chosen, Home.at(home), given, as_json)
-        except BrokenPipeError:
-            raise
-        except PracticumError as error:
-            return report(error.problem, as_json=as_json)
-        except Exception as error:  # noqa: BLE001 - a defect of ours, told like every failure
-            traceback.print_exc()
-            return report(_defect(error), as_json=as_json)
+        return anyio.run(attended, partial(_run, chosen, home, given, as_json))
 
     parameters = [_parameter(name, info) for name, info in chosen.input.model_fields.items()]
     parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
@@ -125,17 +119,27 @@ def _command(chosen: Operation) -> Callable[..., int]:
     return command
 
 
-async def _run(chosen: Operation, home: Home, values: dict[str, Any], as_json: bool) -> int:
-    """Run an operation and write its result; returns the exit code."""
+async def _run(chosen: Operation, home: Path | None, values: dict[str, Any], as_json: bool) -> int:
+    """Run an operation and write its result, or why there is none; returns the exit code."""
+    try:
+        return await _written(chosen, home, values, as_json)
+    except BrokenPipeError:
+        return 1  # nobody reads on
+    except PracticumError as error:
+        return report(error.problem, as_json=as_json)
+    except Exception as error:  # noqa: BLE001 - a defect of ours, told like every failure
+        traceback.print_exc()
+        return report(_defect(error), as_json=as_json)
 
+
+async def _written(
+    chosen: Operation, home: Path | None, values: dict[str, Any], as_json: bool
+) -> int:
     async def emit(record: BaseModel, text: str) -> None:
         write(record.model_dump_json() if as_json else visible(text))
 
-    context = Context(home, progress=_progress, emit=emit)
-    try:
-        result = await call(chosen, context, values)
-    except PracticumError as error:
-        return report(error.problem, as_json=as_json)
+    context = Context(Home.at(home), progress=_progress, emit=emit)
+    result = await call(chosen, context, values)
     text = result.model_dump_json() if as_json else visible(chosen.text(result))
     if text:
         write(text)
