@@ -1,9 +1,18 @@
 """What the plugin's hooks decide, as plain functions of what Claude Code says on stdin.
 
-A call is recognised in both of its forms: the MCP tool, and `practicum noun verb` in a shell
-command. What it does to the world comes from the registry's traits, so the guard knows every
-operation that there is. A transcript is read for one question alone: was something done since the
-journal was last written?
+A call is recognised in both of its forms: the MCP tool, and `practicum noun verb` (or `python -m
+tools noun verb`) in a shell command. What it does to the world comes from the registry's traits, so
+the guard knows every operation that there is. A transcript is read for one question alone: was
+something done since the journal was last written?
+
+All of this is a reminder against carelessness and no sandbox. Of a shell command it sees what its
+words say: simple commands, substitutions, what is handed to a shell, and comments, which it takes
+for commands. It does not expand variables, and knows neither functions nor other programs' ways to
+start one. Where it finds no call at all, but the words of one that is guarded, as in `P=practicum;
+$P run cancel RUN`, the guard asks all the same: also before a search for these words. It cannot see
+a noun or verb that a variable holds, a call in a script's file, `$P down`, whose one word says too
+little, or a second call by such means beside one that was found; and the journal's reminder goes by
+the calls that were found alone.
 """
 
 import json
@@ -23,9 +32,12 @@ SERVERS: Final = ("mcp__plugin_practicum_practicum__", "mcp__practicum__")
 """How Claude Code begins the names of our tools: from the plugin, or from an `.mcp.json`."""
 
 _BY_TOOL: Final = {f"{noun}_{verb}".replace("-", "_"): (noun, verb) for noun, verb in SUMMARIES}
-_OPERATORS: Final = ";&|()\n"
+_OPERATORS: Final = ";&|()`\n"
 _SHELLS: Final = frozenset({"bash", "dash", "eval", "sh", "zsh"})
 """What runs a command that stands in one of its arguments."""
+_PROGRAM: Final = re.compile(r"practicum|-m\s*tools\b")
+_NEIGHBOURS: Final = re.compile(r"""(?<![\w-])([\w-]+)(?=[\s"',\\]+([\w-]+))""")
+"""Two words side by side, also as items of a list in another language."""
 _JOURNAL: Final = "journal"
 
 
@@ -73,13 +85,29 @@ def guard(hook: HookInput) -> str | None:
     """
     if hook.permission_mode == "bypassPermissions":
         return None
-    asked = [call for call in calls(hook.tool_name, hook.tool_input) if not call.dry_run]
+    found = calls(hook.tool_name, hook.tool_input)
+    if found or hook.tool_name != "Bash":
+        reasons = _reasons([call for call in found if not call.dry_run])
+        return f"Practicum: {'; '.join(reasons)}." if reasons else None
+    reasons = _reasons(_named_anywhere(str(hook.tool_input.get("command", ""))))
+    return f"Practicum: not understood, but named: {'; '.join(reasons)}." if reasons else None
+
+
+def _reasons(asked: list[Call]) -> list[str]:
     reasons = [
         f"{call.operation.name} {reason}"
         for call in asked
         if (reason := reason_to_ask(call.operation.traits)) is not None
     ]
-    return f"Practicum: {'; '.join(reasons)}." if reasons else None
+    return list(dict.fromkeys(reasons))
+
+
+def _named_anywhere(command: str) -> list[Call]:
+    """Operations whose words stand side by side in a text that has the program's name, too."""
+    if _PROGRAM.search(command) is None:
+        return []
+    pairs = ((found[1], found[2]) for found in _NEIGHBOURS.finditer(command))
+    return [Call(*pair) for pair in pairs if pair in SUMMARIES]
 
 
 def reason_to_ask(traits: Traits) -> str | None:
@@ -111,21 +139,29 @@ def _changes_records(traits: Traits) -> bool:
 
 def _shell_calls(command: str) -> Generator[Call]:
     """Each `practicum … noun verb …` among the simple commands of a shell command."""
+    command = command.replace("\\\n", "")  # a line that goes on in the next
     lexer = shlex.shlex(command, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace = " \t\r"
     lexer.whitespace_split = True
+    lexer.commenters = ""  # shlex takes the `#` of `a#b` for one, and drops what follows
     try:
         words = list(lexer)
     except ValueError:  # a quote is open, as in a heredoc: cut it roughly rather than not at all
         words = re.findall(rf"[{re.escape(_OPERATORS)}]+|[^\s{re.escape(_OPERATORS)}]+", command)
     for simple in _simple_commands(words):
-        if _SHELLS & {word.rpartition("/")[2] for word in simple}:
-            for word in simple:
-                if " " in word:
-                    yield from _shell_calls(word)
-        starts = [at for at, word in enumerate(simple) if word.rpartition("/")[2] == "practicum"]
-        if starts:
-            yield from _named(simple[starts[0] + 1 :])
+        shell = _SHELLS & {word.rpartition("/")[2] for word in simple}
+        for word in simple:
+            if "$(" in word or "`" in word or (shell and " " in word):
+                yield from _shell_calls(word)
+        yield from _named(_arguments(simple))
+
+
+def _arguments(simple: list[str]) -> list[str]:
+    """What follows the program in a simple command; nothing where it does not stand."""
+    for at, (before, word) in enumerate(zip(["", *simple], simple, strict=False), start=1):
+        if word.rpartition("/")[2] == "practicum" or (before, word) == ("-m", "tools"):
+            return simple[at:]
+    return []
 
 
 def _named(words: list[str]) -> Generator[Call]:

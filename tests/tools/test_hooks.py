@@ -61,6 +61,14 @@ def test_nothing_is_asked_where_asking_is_turned_off() -> None:
         ("cd x && bash -c 'practicum run cancel r'", [("run", "cancel")]),
         ('timeout 9 /bin/sh -ec "ls; eval \\"practicum down\\""', [("stack", "down")]),
         ("cat <<E\nit's open\nE\npracticum run cancel r", [("run", "cancel")]),
+        ('R="$(practicum run start --actor @a.json)"', [("run", "start")]),
+        ('echo "run: `practicum run cancel r`"', [("run", "cancel")]),
+        ("R=`practicum run start` && echo $R", [("run", "start")]),
+        ("practicum run \\\n  cancel r", [("run", "cancel")]),
+        ("prac\\\nticum run cancel r", [("run", "cancel")]),
+        (".venv/bin/python -P -m tools run cancel r", [("run", "cancel")]),
+        ("echo a#b; practicum run cancel r", [("run", "cancel")]),
+        ("python -m tools_of_mine run cancel r", []),
         ("echo 'practicum run cancel r'", []),
         ("grep -r run start practicum", []),
         ("git commit -m 'practicum: down with it'", []),
@@ -70,9 +78,45 @@ def test_operations_are_found_in_shell_commands(command: str, found: list[tuple[
     assert [(call.noun, call.verb) for call in calls("Bash", {"command": command})] == found
 
 
+def test_a_dry_run_may_stand_on_a_line_of_its_own() -> None:
+    command = "practicum train start \\\n  --plan @p.json \\\n  --dry-run"
+    assert asked("Bash", command=command) is None
+    assert asked("Bash", command=command.replace("--dry-run", "--json")) is not None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "P=practicum; $P run cancel r",
+        'P="python -m tools"; $P run cancel r',
+        "ssh host 'practicum run cancel r'",
+        'python -c \'import os; os.execvp("practicum", ["practicum", "run", "cancel"])\'',
+        "alias p=practicum\np run cancel r",
+    ],
+)
+def test_the_guard_asks_where_the_words_stand_in_what_it_does_not_understand(command: str) -> None:
+    assert "run_cancel may end" in (asked("Bash", command=command) or "")
+    assert asked("Bash", mode="bypassPermissions", command=command) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "P=practicum; $P run show r",
+        "run cancel r",
+        "grep -n 'run the start' practicum/notes",
+        "practicum journal append j 'Next: practicum run start'",
+        "git commit -m 'practicum: down with it'",
+    ],
+)
+def test_the_guard_asks_about_no_other_words(command: str) -> None:
+    assert asked("Bash", command=command) is None
+
+
 @given(st.text(), st.sampled_from(sorted(SUMMARIES)))
 def test_no_text_around_a_command_breaks_the_guard(text: str, key: tuple[str, str]) -> None:
     calls("Bash", {"command": text})
+    asked("Bash", command=f"practicum {text}")
     noun, verb = key
     words = f"practicum {noun} {verb}" if noun != "stack" else f"practicum {verb}"
     assert calls("Bash", {"command": f"{words}\n"}) == [Call(noun, verb)]
@@ -118,6 +162,14 @@ def test_what_an_agent_did_counts_for_the_conversation_that_sent_it(tmp_path: Pa
     file = transcript(tmp_path, turn(1, "Bash", command="practicum run start"), turn(9, "Read"))
     assert unwritten(file) == ["run_start", "train_start"]
     assert unwritten(tmp_path / "missing.jsonl") == []
+
+
+def test_calls_in_substitutions_and_over_lines_are_to_be_written_down(tmp_path: Path) -> None:
+    started = turn(1, "Bash", command='R="$(practicum train start --actor @a.json)"')
+    compared = turn(2, "Bash", command="practicum run \\\n  compare a b")
+    assert unwritten(transcript(tmp_path, started, compared)) == ["train_start", "run_compare"]
+    appended = turn(3, "Bash", command="practicum journal \\\n append j 'Started.'")
+    assert unwritten(transcript(tmp_path, started, compared, appended)) == []
 
 
 def test_an_entry_of_the_journal_settles_what_came_before_it(tmp_path: Path) -> None:

@@ -83,8 +83,17 @@ def test_the_guard_answers_as_claude_code_reads_it(command: Path, tmp_path: Path
     assert "run_cancel may end or discard" in answer["permissionDecisionReason"]
 
 
+@pytest.mark.parametrize("way", ["practicum", "python -m tools"])
+def test_the_guard_hears_of_a_shell_command_that_names_the_program(
+    command: Path, way: str, short_dir: Path
+) -> None:
+    given: dict[str, JsonValue] = {"command": f"{way} run cancel r"}
+    code, out, _ = called("guard", command, short_dir, tool_name="Bash", tool_input=given)
+    assert code == 0 and "run_cancel may end" in out
+
+
 def test_other_shell_commands_do_not_reach_the_command(tmp_path: Path) -> None:
-    given: dict[str, JsonValue] = {"command": "ls"}
+    given: dict[str, JsonValue] = {"command": "ls -m tool"}
     program = tmp_path / "refuses"
     program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(0o755)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # hook.sh EVENT: hands what Claude Code says on stdin to `practicum plugin hook EVENT`.
-# The guard sees every shell command; those without the word practicum pass here, at no cost.
+# The guard sees every shell command; those that do not name the program pass here, at no cost.
 # The end of a session is answered here: Claude Code waits for it a second and a half at most.
 given=$(cat)
 if [ "$1" = session-end ]; then
@@ -12,7 +12,7 @@ if [ "$1" = session-end ]; then
 fi
 program=${PRACTICUM_COMMAND:-practicum}
 case "$1:$given" in
-  guard:*practicum*) ;;
+  guard:*practicum* | guard:*"-m tools"*) ;;
   guard:*) exit 0 ;;
 esac
 if ! command -v "$program" > /dev/null; then
