@@ -161,7 +161,7 @@ def create_app(settings: Settings, failed: Callable[[], None]) -> Starlette:
             *(Route(path, _ask, methods=["POST"]) for path in ASKING),
             *(Route(path, _count_tokens, methods=["POST"]) for path in COUNTING),
             Route("/v1/models", _models, methods=["GET"]),
-            Route("/v1/models/{model}", _model, methods=["GET"]),
+            Route("/v1/models/{model:path}", _model, methods=["GET"]),
             Route("/", _root, methods=["GET", "HEAD"]),
             Route("/healthz", _internal(_healthz), methods=["GET"]),
             Route("/internal/trials/{trial}/seal", _internal(_seal), methods=["POST"]),

@@ -400,3 +400,17 @@ async def test_models_lists_the_trials_model(short_dir: Path) -> None:
     assert [model["id"] for model in response.json()["data"]] == ["tiny"]
     assert one.json() == response.json()["data"][0]
     assert other.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tinker/Qwen/Qwen3-8B", "tinker%2FQwen%2FQwen3-8B"],
+    ids=["as it is", "quoted"],
+)
+async def test_a_model_is_found_whatever_slashes_its_name_has(short_dir: Path, name: str) -> None:
+    async with world(short_dir) as stack:
+        headers = stack.harness(model="tinker/Qwen/Qwen3-8B").headers
+        one = await stack.client.get(f"/v1/models/{name}", headers=headers)
+        other = await stack.client.get(f"/v1/models/{name}/x", headers=headers)
+    assert (one.status_code, one.json().get("id")) == (200, "tinker/Qwen/Qwen3-8B")
+    assert other.json()["error"]["message"] == "The trial has no other model than its own."
