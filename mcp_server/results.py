@@ -45,12 +45,17 @@ def fits(result: BaseModel) -> bool:
 
 
 def smaller(chosen: Operation, values: dict[str, Any]) -> dict[str, Any] | None:
-    """The same call for half as much, or None where the operation has no limit to lower."""
+    """The same call for half as much, or None where the operation has no limit to lower.
+
+    The values are some that the operation has taken. Its input says what a limit is: in an
+    address it is written as text.
+    """
+    request = chosen.input.model_validate(values)
     for name in ("limit", "token_limit"):
         field = chosen.input.model_fields.get(name)
         if field is None:
             continue
-        limit = values.get(name) or field.get_default()
+        limit = getattr(request, name) or field.get_default()
         if isinstance(limit, int) and limit > 1:
             return {**values, name: limit // 2}
     return None

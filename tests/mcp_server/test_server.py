@@ -142,9 +142,14 @@ def operation_of(size: int, calls: list[int]) -> Operation:
     return Operation("page", "read", "Read", "Read", Paged, Page, READ, handler, lambda _: "page")
 
 
-async def test_a_page_that_is_too_large_is_read_again_with_half_the_limit(home: Home) -> None:
+@pytest.mark.parametrize(
+    "given", [{}, {"limit": 512}, {"limit": "512"}], ids=["left out", "a number", "a text"]
+)
+async def test_a_page_that_is_too_large_is_read_again_with_half_the_limit(
+    home: Home, given: dict[str, Any]
+) -> None:
     calls: list[int] = []
-    result = await run_tool(operation_of(400, calls), Context(home), {})
+    result = await run_tool(operation_of(400, calls), Context(home), given)
     assert not result.is_error
     assert calls == [512, 256, 128, 64, 32]
     assert len(Page.model_validate(result.structured_content).items) == 32
@@ -173,5 +178,6 @@ async def test_results_have_text_and_structure() -> None:
     shown = success(chosen, page)
     assert shown.structured_content == {"items": ["a"]}
     assert smaller(chosen, {"limit": 1}) is None
+    assert smaller(chosen, {"limit": "1"}) is None
     refused = failure(Problem(title="t", status=404, detail="d", code=ErrorCode.NOT_FOUND))
     assert refused.is_error
