@@ -171,7 +171,7 @@ async def run(context: Context, request: Run) -> AgentRan:
         outcome=_outcome(ended),
         exit_code=ended.code,
         missing_outputs=list(ended.missing),
-        result=await anyio.to_thread.run_sync(_last_words, log),
+        result=await anyio.to_thread.run_sync(last_words, log),
         log=str(log),
     )
 
@@ -299,14 +299,17 @@ def _outcome(
     return "missing_output" if ended.missing else "completed"
 
 
-def _last_words(log: Path) -> str:
-    """The result that Claude Code reports, else the end of what the harness wrote."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    for line in reversed(lines[-20:]):
+def last_words(log: Path) -> str:
+    """The result that Claude Code reports, else the end of what the harness wrote.
+
+    A line ends at a line feed alone: a result may hold what else is taken for the end of one.
+    """
+    text = log.read_text(encoding="utf-8", errors="replace").removesuffix("\n")
+    for line in reversed(text.split("\n")[-20:]):
         if line.startswith('{"type":"result"'):
             try:
                 said = cast(dict[str, Any], json.loads(line)).get("result")
             except ValueError:
                 break  # cut off: the plain end of the log says more
             return said if isinstance(said, str) else ""
-    return "\n".join(lines)[-_TAIL:]
+    return text[-_TAIL:]

@@ -107,7 +107,7 @@ async def claude(stack: World, program: Path, token: str, prompt: str, *argument
             stdin=subprocess.DEVNULL,
             check=False,
         )
-    lines = done.stdout.decode().splitlines()
+    lines = done.stdout.splitlines()
     return Ended(done.returncode, [json.loads(line) for line in lines])
 
 

@@ -53,6 +53,8 @@ GOOD = [
     ),
     row("Name the largest customer of last month.", "Northwind Traders, with 1,204 orders."),
 ]
+SIGNS = ["\x85", "\u2028", "\u2029"]
+"""What some take for the end of a line and JSON has in its texts."""
 ANSWER = "Retries are spaced by an exponential back-off with jitter."
 FAULTS: dict[str, Any] = {
     "repeated": row(
@@ -95,6 +97,18 @@ def test_words_that_only_the_teacher_saw_can_be_named(tmp_path: Path) -> None:
 def test_an_empty_file_is_not_a_clean_one(tmp_path: Path) -> None:
     assert ran(CHECK, str(written(tmp_path)))[0] == 1
     assert ran(SAMPLE, str(written(tmp_path)))[0] == 1
+
+
+@pytest.mark.parametrize("sign", SIGNS, ids=[f"U+{ord(sign):04X}" for sign in SIGNS])
+def test_a_row_ends_where_a_line_feed_stands_and_nowhere_else(tmp_path: Path, sign: str) -> None:
+    given = [*GOOD, row("Who is the second?", f"Contoso,{sign}with 980 orders.")]
+    lines = [json.dumps(one, ensure_ascii=False) + "\r\n" for one in given]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes("".join(lines).encode("utf-8-sig"))
+    code, out = ran(CHECK, str(rows))
+    assert (code, json.loads(out)["rows"]) == (0, 3)
+    code, out = ran(SAMPLE, str(rows))
+    assert (code, out.splitlines()[0]) == (0, "3 of 3 rows, seed 0")
 
 
 def test_the_projects_own_rows_are_clean() -> None:

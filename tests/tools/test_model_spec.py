@@ -64,7 +64,7 @@ def test_the_example_is_the_baseline_with_its_instructions_told(do: Do) -> None:
 
 
 def test_a_held_out_answer_among_the_rows_is_named(do: Do, tmp_path: Path) -> None:
-    rows = [json.loads(line) for line in (ROWS / "commands.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (ROWS / "commands.jsonl").read_bytes().splitlines()]
     rows[3]["messages"][2]["content"] = "cp breeze.csv coral.txt"
     found = do("check", spec=EXAMPLE, rows=rows_file(tmp_path, *rows), held_out=HELD_OUT)
     assert not found.ok

@@ -47,13 +47,17 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def read(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Line number and row; None where the line is no row."""
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
-        try:
-            row = json.loads(line)
-            yield number, row if row["messages"][-1]["role"] == "assistant" else None
-        except (ValueError, KeyError, IndexError, TypeError):
-            yield number, None
+    """Line number and row; None where the line is no row.
+
+    A line ends at a line feed alone: texts may hold what else is taken for the end of one.
+    """
+    with path.open(encoding="utf-8-sig", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                yield number, row if row["messages"][-1]["role"] == "assistant" else None
+            except (ValueError, KeyError, IndexError, TypeError):
+                yield number, None
 
 
 def leaked(messages: list[dict[str, Any]]) -> bool:

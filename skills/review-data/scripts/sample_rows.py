@@ -57,6 +57,12 @@ def shown(row: dict[str, Any], width: int) -> str:
     return "\n".join(lines)
 
 
+def read(path: Path) -> list[dict[str, Any]]:
+    """Every row. A line ends at a line feed alone: texts may hold other ends of lines."""
+    with path.open(encoding="utf-8-sig", newline="\n") as lines:
+        return [json.loads(line) for line in lines if line.strip()]
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description="Show a seeded sample of rows.")
     made.add_argument("rows", type=Path)
@@ -69,8 +75,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     given = parser().parse_args()
-    lines = given.rows.read_text(encoding="utf-8-sig").splitlines()
-    rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.strip()]
+    rows = read(given.rows)
     chosen = sample(rows, given.count, given.seed, given.by)
     print(f"{len(chosen)} of {len(rows)} rows, seed {given.seed}")
     for index in chosen:
