@@ -21,6 +21,7 @@ from pydantic import JsonValue
 
 from proxy.chains import answer_blocks
 from proxy.dialects.base import signature
+from proxy.dialects.body import checked, read_value
 from proxy.hearing import Heard
 from proxy.models import Voice
 from runtime.compute.protocol import Sampled
@@ -137,8 +138,8 @@ class Upstreams:
         if response.status_code != 200:
             raise _refused(upstream, response, key)
         try:
-            return cast(dict[str, Any], response.json())
-        except ValueError:
+            return cast(dict[str, Any], checked(response.json(), set()))
+        except (ValueError, RecursionError):
             raise _error(Internal, name, "sent no JSON") from None
 
 
@@ -284,7 +285,7 @@ def _short(call: str) -> str:
 def _called(name: str, arguments: str) -> Block:
     """A call; what cannot be read as one stays text and is never executed."""
     try:
-        value = cast(JsonValue, json.loads(arguments)) if arguments.strip() else {}
+        value = read_value(arguments, set()) if arguments.strip() else {}
     except (ValueError, RecursionError):
         value = arguments
     if isinstance(value, dict):

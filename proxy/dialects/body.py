@@ -6,10 +6,12 @@ U+FFFD, which is said.
 """
 
 import json
+from math import isfinite
 from typing import Any, cast
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from specs import repaired
 from specs.canonical import MAX_DEPTH
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 
@@ -23,8 +25,7 @@ def read_object(data: bytes, notes: set[str]) -> dict[str, JsonValue]:
         InvalidInput: `invalid_json`, or `invalid_document` if it is no object.
     """
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
-        value = _checked(value, 0, notes)
+        value = read_value(data.decode(), notes)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
             f"The request is not valid JSON: {error}",
@@ -37,7 +38,41 @@ def read_object(data: bytes, notes: set[str]) -> dict[str, JsonValue]:
             "The request body must be a JSON object.",
             object=ErrorObject(type="request", pointer="/"),
         )
-    return cast(dict[str, JsonValue], value)
+    return value
+
+
+def read_value(text: str, notes: set[str]) -> JsonValue:
+    """What `text` stands for, read as strictly as a body: also for JSON in a text of one.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON, or is refused.
+    """
+    value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+    return checked(value, notes)
+
+
+def checked(value: Any, notes: set[str], depth: int = 0) -> JsonValue:
+    """A value that `json` has read, repaired.
+
+    Raises:
+        ValueError: a number that is none, or absurd depth.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
+    match value:
+        case str():
+            return _text(value, notes)
+        case float() if not isfinite(value):
+            raise ValueError("a number is too large")
+        case list():
+            return [checked(item, notes, depth + 1) for item in cast(list[Any], value)]
+        case dict():
+            return {
+                _text(key, notes): checked(item, notes, depth + 1)
+                for key, item in cast(dict[str, Any], value).items()
+            }
+        case _:
+            return cast(JsonValue, value)
 
 
 def validated[M: BaseModel](model: type[M], value: dict[str, JsonValue], tags: frozenset[str]) -> M:
@@ -87,31 +122,8 @@ def _refuse(text: str) -> None:
     raise ValueError(f"{text} is not a JSON number")
 
 
-def _checked(value: Any, depth: int, notes: set[str]) -> JsonValue:
-    if depth > MAX_DEPTH:
-        raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
-    match value:
-        case str():
-            return _text(value, notes)
-        case float() if value in (float("inf"), float("-inf")):
-            raise ValueError("a number is too large")
-        case list():
-            return [_checked(item, depth + 1, notes) for item in cast(list[Any], value)]
-        case dict():
-            return {
-                _text(key, notes): _checked(item, depth + 1, notes)
-                for key, item in cast(dict[str, Any], value).items()
-            }
-        case _:
-            return cast(JsonValue, value)
-
-
 def _text(text: str, notes: set[str]) -> str:
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+    whole = repaired.whole(text)
+    if whole is not text:
         notes.add(SURROGATES)
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    return whole

@@ -51,6 +51,8 @@ class Service:
     async def answer(self, request: Request) -> Response:
         self.asked.append((request.url.path, dict(request.headers), await request.json()))
         status, body = self.replies.pop(0)
+        if isinstance(body, bytes):
+            return Response(body, status, media_type="application/json")
         return JSONResponse(body, status)
 
 
@@ -205,3 +207,61 @@ async def test_an_upstream_without_its_key_or_service_says_so(
         away = await stack.harness().post([user("v")])
     assert unset.status_code == 500 and "JUDGE_KEY is not set" in unset.text
     assert away.status_code == 529 and "cannot be reached" in away.text
+
+
+def odd(kind: str, arguments: str) -> tuple[int, bytes]:
+    """An answer with one call, and arguments as the upstream spells them."""
+    if kind == "openai":
+        function = {"name": "Bash", "arguments": arguments}
+        call = {"id": "theirs", "type": "function", "function": function}
+        _, whole = chat({"content": "a\ud83d", "tool_calls": [call]}, "tool_calls")
+        return 200, json.dumps(whole).encode()
+    use = {"type": "tool_use", "id": "theirs", "name": "Bash", "input": "HERE"}
+    _, whole = message({"type": "text", "text": "a\ud83d"}, use, reason="tool_use")
+    return 200, json.dumps(whole).replace('"HERE"', arguments).encode()
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_half_a_character_of_an_upstream_is_replaced(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    async with (
+        serving(odd(kind, r'{"command": "\ud83d"}')) as service,
+        world(short_dir, compute=Foreign(), upstreams=[upstream(service, kind)]) as stack,
+    ):
+        claims = stack.gateway.claims()
+        text, use = (await stack.harness(**claims).say([user("u")], tools=[BASH]))["content"]
+        (record,) = stack.interactions(claims["trial"])
+    assert (text["text"], use["input"]) == ("a\ufffd", {"command": "\ufffd"})
+    assert record.state is CallState.ANSWERED
+
+
+NO_NUMBERS = ['{"n": NaN}', '{"n": [-Infinity]}', '{"n": 1e999}']
+
+
+@pytest.mark.parametrize("arguments", [*NO_NUMBERS, '{"n": 1, "n": 2}', "[1]"])
+async def test_arguments_of_an_upstream_that_are_none_stay_text(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    """They are never executed, and what the harness is sent is JSON."""
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    async with (
+        serving(odd("openai", arguments)) as service,
+        world(short_dir, compute=Foreign(), upstreams=[upstream(service, "openai")]) as stack,
+    ):
+        message = await stack.harness().say([user("u")], tools=[BASH])
+    assert "".join(one["text"] for one in message["content"]).endswith(f"Bash({arguments})")
+
+
+@pytest.mark.parametrize("arguments", NO_NUMBERS)
+async def test_an_answer_with_a_number_that_is_none_is_no_answer(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    async with (
+        serving(odd("anthropic", arguments)) as service,
+        world(short_dir, compute=Foreign(), upstreams=[upstream(service, "anthropic")]) as stack,
+    ):
+        response = await stack.harness().post([user("u")], tools=[BASH])
+    assert response.status_code == 500 and "sent no JSON" in response.text

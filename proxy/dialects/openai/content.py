@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, JsonValue, Tag
 
-from proxy.dialects.body import refuse
+from proxy.dialects.body import read_value, refuse
 from runtime.formats.conversation import (
     Block,
     Conversation,
@@ -139,7 +139,7 @@ def unsupported(kind: str, field: str) -> InvalidInput:
 def arguments(text: str, notes: set[str]) -> dict[str, JsonValue]:
     """The arguments of a call. Ours are JSON objects; a foreign model's may be anything."""
     try:
-        value = cast(JsonValue, json.loads(text)) if text.strip() else {}
+        value = read_value(text, notes) if text.strip() else {}
     except (ValueError, RecursionError):
         value = text
     if isinstance(value, dict):
