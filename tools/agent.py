@@ -4,7 +4,6 @@ The launch plan is that of a trial with other bindings; model calls go through t
 local stack and are captured as a *session*: owned, and never evidence.
 """
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from pydantic import Field
 from runtime.native import engines, launch
 from runtime.native.bridge import bridge
 from runtime.native.sessions import attended, unattended
-from specs import canonical, claude_code
+from specs import canonical, claude_code, repaired
 from specs.base import Contract
 from specs.errors import ErrorObject, InvalidInput, NotFound
 from specs.launch import LaunchPlan, plan_launch, validate_profile
@@ -308,8 +307,8 @@ def last_words(log: Path) -> str:
     for line in reversed(text.split("\n")[-20:]):
         if line.startswith('{"type":"result"'):
             try:
-                said = cast(dict[str, Any], json.loads(line)).get("result")
-            except ValueError:
+                said = cast(dict[str, Any], repaired.loads(line)).get("result")
+            except (ValueError, RecursionError):
                 break  # cut off: the plain end of the log says more
             return said if isinstance(said, str) else ""
     return text[-_TAIL:]

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from runtime.client import OperatorClient
-from specs import evidence
+from specs import evidence, repaired
 from specs.base import Contract
 from specs.eligibility import unfit
 from specs.errors import ErrorObject, NotFound
@@ -260,7 +260,7 @@ def _view(call: Interaction, request: Interactions, reason: str | None) -> Inter
         content=answer.content if answer else None,
         parse_error=answer.parse_error if answer else None,
         tokens=_tokens(call, request.token_limit) if request.tokens else None,
-        request=json.loads(call.request) if request.request and call.request else None,
+        request=repaired.loads(call.request) if request.request and call.request else None,
     )
 
 

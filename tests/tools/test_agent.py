@@ -27,6 +27,11 @@ def test_a_result_is_told_whole_whatever_ends_of_lines_it_holds(tmp_path: Path, 
     assert ended(tmp_path, '{"type":"system"}\n' + result(said)) == said
 
 
+def test_half_a_character_of_a_result_is_replaced(tmp_path: Path) -> None:
+    line = result("cut HERE").replace("HERE", r"\ud83d")
+    assert ended(tmp_path, line) == "cut \ufffd"
+
+
 def test_without_a_result_the_end_of_the_log_is_told(tmp_path: Path) -> None:
     assert ended(tmp_path, "one\r\ntwo\n") == "one\ntwo"
     assert ended(tmp_path, f"cut\n{result('Made it.')[:-9]}\n").startswith("cut\n{")
