@@ -1,8 +1,8 @@
 """The plugin for Claude Code: where it is, installing it, and answering its hooks.
 
 A hook never starts a stack and never fails a session: what it cannot find out it leaves unsaid, or
-says in one line. Claude Code reads its answers on stdout. Hooks are called often, so what they do
-not need is imported where it is used.
+says in one line; a guard that cannot read what it is told asks. Claude Code reads their answers on
+stdout. Hooks are called often, so what they do not need is imported where it is used.
 """
 
 import json
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import anyio
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from specs import canonical, claude_code
+from specs import claude_code, repaired
 from specs.base import Contract
 from specs.errors import ErrorCode, ErrorObject, Internal, Unavailable
 from tools.context import Context
@@ -31,6 +31,8 @@ SESSION_START_SEC = 4.0
 """The hook has 30 s; a session should not wait for that."""
 
 TERMINAL = Traits(idempotent=True, local=True, agent=False)
+
+_UNREAD = "Practicum: what Claude Code tells its hook cannot be read."
 
 Event = Literal["session-start", "guard", "stop"]
 
@@ -118,13 +120,16 @@ async def hook(context: Context, request: Hook) -> HookAnswer:
     ends or decides, `stop` reminds of a journal that was not written.
     """
     given = _hook_input(await anyio.to_thread.run_sync(sys.stdin.buffer.read))
+    if given is None:
+        sys.stderr.write(f"{_UNREAD}\n")
     match request.event:
         case "session-start":
-            return HookAnswer(text=await _session_start(context, Path(given.cwd or ".")))
+            folder = Path((given.cwd if given else None) or ".")
+            return HookAnswer(text=await _session_start(context, folder))
         case "guard":
-            return HookAnswer(text=_asking(guard(given)))
+            return HookAnswer(text=_asking(guard(given) if given else _UNREAD))
         case "stop":
-            return HookAnswer(text=_blocking(given))
+            return HookAnswer(text=_blocking(given) if given else "")
 
 
 def marketplace() -> Path:
@@ -194,11 +199,15 @@ def _reminder(given: HookInput) -> str | None:
     )
 
 
-def _hook_input(data: bytes) -> HookInput:
+def _hook_input(data: bytes) -> HookInput | None:
+    """What Claude Code says to a hook; None where it cannot be read.
+
+    A text that it cut in the middle of a character is read all the same.
+    """
     try:
-        return HookInput.model_validate_json(data)
-    except ValidationError as error:
-        raise canonical.invalid(error, "hook input") from None
+        return HookInput.model_validate(repaired.loads(data))
+    except (ValueError, RecursionError):
+        return None
 
 
 async def _claude(program: str, *words: str) -> None:

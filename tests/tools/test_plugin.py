@@ -40,6 +40,12 @@ def write_command(program: Path) -> Path:
 
 def called(event: str, program: Path | str, home: Path, **given: JsonValue) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a hook of the plugin."""
+    said = {"session_id": "s", "hook_event_name": "X", "cwd": str(home.parent), **given}
+    return told(event, program, home, json.dumps(said).encode())
+
+
+def told(event: str, program: Path | str, home: Path, stdin: bytes) -> tuple[int, str, str]:
+    """The same of a hook that is told just this."""
     environment = {
         "PATH": os.environ["PATH"],
         "PRACTICUM_COMMAND": str(program),
@@ -47,18 +53,10 @@ def called(event: str, program: Path | str, home: Path, **given: JsonValue) -> t
         "CLAUDE_PLUGIN_DATA": str(home.parent / "plugin data"),
         "CLAUDE_CODE_SESSION_ID": "s",
     }
-    stdin = json.dumps(
-        {"session_id": "s", "hook_event_name": "X", "cwd": str(home.parent), **given}
-    )
     done = subprocess.run(
-        ["sh", str(HOOK), event],
-        env=environment,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
+        ["sh", str(HOOK), event], env=environment, input=stdin, capture_output=True, check=False
     )
-    return done.returncode, done.stdout, done.stderr
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 def test_a_session_starts_without_a_stack_and_starts_none(command: Path, tmp_path: Path) -> None:
@@ -118,6 +116,52 @@ def test_stopping_is_held_up_once_for_the_journal(command: Path, tmp_path: Path)
     code, out, err = called("session-end", "no-such-practicum", tmp_path)
     assert (code, out) == (1, "") and "run_start" in err
     assert called("session-end", "no-such-practicum", tmp_path) == (0, "", "")
+
+
+UNREAD = "Practicum: what Claude Code tells its hook cannot be read."
+
+
+@pytest.mark.parametrize(
+    "stdin",
+    [b"practicum", b'["practicum"]', b'{"tool_input": "practicum"}', b"[" * 9999 + b"practicum"],
+    ids=["no JSON", "no object", "another shape", "no end"],
+)
+def test_a_hook_that_cannot_read_what_it_is_told_refuses_nothing_and_the_guard_asks(
+    command: Path, tmp_path: Path, stdin: bytes
+) -> None:
+    """Claude Code takes the exit code 2 for a refusal, of a call as of stopping."""
+    assert told("stop", command, tmp_path, stdin) == (0, "", f"{UNREAD}\n")
+    code, out, err = told("guard", command, tmp_path, stdin)
+    answer = json.loads(out)["hookSpecificOutput"]
+    assert (code, err) == (0, f"{UNREAD}\n")
+    assert (answer["permissionDecision"], answer["permissionDecisionReason"]) == ("ask", UNREAD)
+
+
+def test_a_hook_reads_a_text_that_was_cut_in_the_middle_of_a_character(
+    command: Path, tmp_path: Path
+) -> None:
+    call = "practicum run cancel r; echo \ud83d"
+    code, out, err = called(
+        "guard", command, tmp_path, tool_name="Bash", tool_input={"command": call}
+    )
+    answer = json.loads(out)["hookSpecificOutput"]
+    assert (code, err) == (0, "") and "run_cancel" in answer["permissionDecisionReason"]
+    quiet = "practicum run show r; echo \ud83d"
+    given: dict[str, JsonValue] = {"command": quiet}
+    assert called("guard", command, tmp_path, tool_name="Bash", tool_input=given) == (0, "", "")
+    assert called("stop", command, tmp_path, last="\ud83d", stop_hook_active=True) == (0, "", "")
+
+
+def test_a_command_that_fails_refuses_nothing_and_the_guard_asks(tmp_path: Path) -> None:
+    program = tmp_path / "practicum"
+    program.write_text("#!/bin/sh\ncat > /dev/null\necho 'No such command.' >&2\nexit 2\n")
+    program.chmod(0o755)
+    stdin, says = b'{"x": "practicum"}', "No such command.\n"
+    for event in ("session-start", "stop"):
+        assert told(event, program, tmp_path, stdin) == (1, "", says)
+    code, out, err = told("guard", program, tmp_path, stdin)
+    assert (code, err) == (0, says)
+    assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == "ask"
 
 
 @pytest.mark.anyio

@@ -22,4 +22,10 @@ if ! command -v "$program" > /dev/null; then
   fi
   exit 0
 fi
-printf '%s' "$given" | "$program" plugin hook "$1"
+if printf '%s' "$given" | "$program" plugin hook "$1"; then
+  exit 0
+fi
+# Claude Code takes the status 2 for a refusal. What failed refuses nothing, and a guard asks.
+[ "$1" = guard ] || exit 1
+echo '{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask",' \
+  '"permissionDecisionReason": "Practicum: the guard failed, so nobody knows what this does."}}'
