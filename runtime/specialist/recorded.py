@@ -12,6 +12,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from specs import repaired
 from specs.chat import ChatMessage
 from specs.errors import ErrorObject, InvalidInput
 from specs.interaction import Interaction
@@ -40,7 +41,7 @@ def recorded_call(call: Interaction, *, with_answer: bool) -> RecordedCall:
     Raises:
         InvalidInput: an API that is not known here, or a body that is no object.
     """
-    body = cast(JsonValue, json.loads(call.request))
+    body = repaired.loads(call.request)
     if not isinstance(body, dict):
         raise _refuse(call, "its request is no JSON object")
     match call.intent.dialect:

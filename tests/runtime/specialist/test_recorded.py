@@ -35,6 +35,7 @@ REQUESTS: list[tuple[Dialect, dict[str, Any]]] = [
         },
     ),
     (AnthropicMessages(), {"messages": [ASKED]}),
+    (AnthropicMessages(), {"system": "Cut \ud83d", "messages": [ASKED]}),
     (
         ChatCompletions(),
         {
