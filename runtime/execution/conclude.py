@@ -7,7 +7,7 @@ Harbor's result fills in what happened outside of both.
 from typing import TYPE_CHECKING
 
 from runtime.execution.board import Board, Verdict
-from runtime.execution.rewards import malformed
+from runtime.execution.rewards import finite, malformed
 from specs.assessment import NoReward
 from specs.records import TrialOutcome
 
@@ -68,7 +68,10 @@ def _of_steps(board: Board, result: "TrialResult") -> Verdict:
         return board.verdict or Verdict(
             reason=NoReward.REWARD_MISSING, detail="no step left a reward"
         )
-    values = {name: float(value) for name, value in rewards.items()}
+    try:
+        values = {name: finite(float(value), name) for name, value in rewards.items()}
+    except (ValueError, OverflowError) as error:
+        return malformed(f"the steps' rewards together: {error}")
     if "reward" in values:
         return Verdict(reward=values["reward"], rewards=values)
     if len(values) == 1:

@@ -1,5 +1,8 @@
 """Reading a reward file: a finite number, or the reason why there is none (invariant 4).
 
+A number that no strict reader takes (`specs.canonical`: beyond 2^53) could not be recorded, so
+it is no reward either.
+
 The file is written in the sandbox by whatever ran there last, so it is opened without
 following links or waiting on a pipe, and at most `MAX_REWARD_BYTES` of it are read.
 """
@@ -48,6 +51,19 @@ def malformed(detail: str) -> Verdict:
     return Verdict(reason=NoReward.REWARD_MALFORMED, detail=detail[:1000])
 
 
+def finite(value: float, name: str) -> float:
+    """The number, if a record can hold it.
+
+    Raises:
+        ValueError: it is not finite, or too large; the message calls it `name`.
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"{name[:80]!r} is not finite")
+    if abs(value) > canonical.MAX_SAFE_INTEGER:
+        raise ValueError(f"{name[:80]!r} is beyond 2^53")
+    return value
+
+
 def _read(path: Path) -> bytes | None:
     """At most the allowed bytes of a regular file; None if it is something else, or larger."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -64,7 +80,7 @@ def _parse_text(text: str) -> Verdict:
     text = text.strip()
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"{text[:80]!r} is not a finite number")
-    value = _finite(float(text), text)
+    value = finite(float(text), text)
     return Verdict(reward=value, rewards={"reward": value})
 
 
@@ -87,12 +103,6 @@ def _number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name[:80]!r} is {type(value).__name__}, not a number")
     try:
-        return _finite(float(value), name)
+        return finite(float(value), name)
     except OverflowError:
         raise ValueError(f"{name[:80]!r} is too large") from None
-
-
-def _finite(value: float, name: str) -> float:
-    if not math.isfinite(value):
-        raise ValueError(f"{name[:80]!r} is not finite")
-    return value

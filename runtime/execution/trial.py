@@ -32,6 +32,7 @@ from runtime.execution.conclude import failure_detail
 from runtime.execution.context import RunContext, clean_text
 from runtime.execution.engine import TOOL, engine_bindings, session_artifacts, session_log
 from runtime.execution.proxy_control import SANDBOX_URL
+from runtime.execution.settle import settlement
 from runtime.execution.workplace import EnvironmentSpec, Workplace
 from runtime.native.engines import install
 from specs import canonical
@@ -58,7 +59,6 @@ from specs.records import (
 from specs.worker_api import (
     LogWritten,
     TrialOpened,
-    TrialSettledWrite,
     TrialTokenRequest,
     Write,
 )
@@ -130,15 +130,10 @@ class TrialRunner:
             await self._work(work)
             seal = await self._seal(work)
             artifacts = await self._artifacts(work)
-            settled = _settled(work, seal, artifacts)
-            assessment = _assessment(work, artifacts)
-            result = self._record(work, settled, assessment)
+            write = settlement(_settled(work, seal, artifacts), _assessment(work, artifacts))
+            result = self._record(work, write.settled, write.assessment)
             logs = await anyio.to_thread.run_sync(self._logs, work)
-            await context.write(
-                TrialSettledWrite(settled=settled, assessment=assessment),
-                *settling(result),
-                *logs,
-            )
+            await context.write(write, *settling(result), *logs)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(_remove, self._place.trials / trial)

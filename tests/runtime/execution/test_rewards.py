@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.execution.rewards import MAX_REWARD_BYTES, read_rewards
+from specs import canonical
 from specs.assessment import NoReward
 
 MISSING = NoReward.REWARD_MISSING
@@ -25,7 +26,15 @@ def read_text(folder: Path, text: str | bytes) -> tuple[float | None, NoReward |
 
 @pytest.mark.parametrize(
     ("text", "reward"),
-    [("0", 0.0), ("1\n", 1.0), ("-0.5", -0.5), ("  .25 ", 0.25), ("1e-3", 0.001), ("+2.", 2.0)],
+    [
+        ("0", 0.0),
+        ("1\n", 1.0),
+        ("-0.5", -0.5),
+        ("  .25 ", 0.25),
+        ("1e-3", 0.001),
+        ("+2.", 2.0),
+        ("9007199254740991", 2.0**53 - 1),
+    ],
 )
 def test_invariant_4_numbers_are_rewards(tmp_path: Path, text: str, reward: float) -> None:
     assert read_text(tmp_path, text) == (reward, None)
@@ -43,6 +52,8 @@ def test_invariant_4_an_empty_file_is_missing(tmp_path: Path, text: str) -> None
         "inf",
         "-Infinity",
         "1e999",
+        "1e16",
+        "-9007199254740992",
         "passed",
         "[1]",
         "1 2",
@@ -112,6 +123,7 @@ def test_json_rewards(tmp_path: Path, value: object, reward: float) -> None:
         '{"reward": 1, "reward": 0}',
         '{"a\\u0000": 1}',
         '{"\\ud800": 1}',
+        '{"reward": 1, "style": 1e16}',
         "[1]",
         "[" * 50_000,
         "1" * 5000,
@@ -136,3 +148,4 @@ def test_invariant_4_any_bytes_give_a_finite_reward_or_a_reason(
         verdict = read_rewards(folder)
         assert (verdict.reward is None) != (verdict.reason is None)
         assert verdict.reward is None or math.isfinite(verdict.reward)
+        canonical.check(dict(verdict.rewards), what="rewards")  # so that it can be recorded

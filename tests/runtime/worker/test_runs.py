@@ -223,6 +223,19 @@ async def test_invariant_16_one_task_that_cannot_run_costs_its_own_trials(
     assert result.by_task == {"tests/broken": [None], "tests/fine": [1.0]}
 
 
+async def test_invariant_16_a_reward_that_no_record_can_hold_costs_its_own_trial(
+    op: Operator, tasks: Bench
+) -> None:
+    huge = tasks.task("huge", "echo 1e16 > /logs/verifier/reward.txt")
+    dataset = await op.publish(huge, tasks.task("plain"))
+    run = await op.start(dataset, profile("true"), trials_per_task=1)
+    ended = await op.end(run)
+    assert ended.state == RunState.COMPLETED, ended.reason
+    result = await op.client.result(run)
+    assert (result.trials_settled, result.trials_scored) == (2, 1)
+    assert result.by_task == {"tests/huge": [None], "tests/plain": [1.0]}
+
+
 async def test_a_tampered_profile_is_refused_by_the_worker_that_reads_it(
     op: Operator, tasks: Bench
 ) -> None:
