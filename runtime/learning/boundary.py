@@ -16,7 +16,6 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from math import isfinite
 from typing import Literal
 
 import anyio
@@ -26,6 +25,7 @@ from runtime.execution.context import RunCancelled, RunContext
 from runtime.learning.accumulation import Accumulation
 from runtime.learning.checkpoints import Saved, checkpoint_of
 from runtime.learning.evidence import EvidenceReader
+from runtime.learning.metrics import recordable
 from runtime.learning.monitor import Monitor, require_sound
 from runtime.learning.policy import (
     Policy,
@@ -253,10 +253,10 @@ class Boundary:
         await self._ctx.compute.save_state(trainer.id, pending.id)
         if before is not None:
             measures = {**measures, **await self._still(work, trainer.id, before, sums)}
-        norm = {"grad_norm": float(stepped["grad_norm"])} if "grad_norm" in stepped else {}
-        return await self._acknowledge(
-            pending, policy, trainer, {**measures, **norm}, final=work.final
-        )
+        norm = stepped.get("grad_norm")
+        if norm is not None and recordable(norm):  # the step counts, whatever its norm was
+            measures = {**measures, "grad_norm": float(norm)}
+        return await self._acknowledge(pending, policy, trainer, measures, final=work.final)
 
     async def _announce(self) -> _Trainer:
         """The open trainer, or the id and incarnation of the one to be opened."""
@@ -314,7 +314,7 @@ class Boundary:
     def _checked(self, work: Work, sums: Accumulation) -> dict[str, float]:
         """The measures of the contributions, if a step may follow."""
         measures = {**work.summary().measures, **self._measures, **sums.measures()}
-        self._measured = {name: value for name, value in measures.items() if isfinite(value)}
+        self._measured = {name: value for name, value in measures.items() if recordable(value)}
         require_sound(measures, self._checks, run=self._ctx.run, batch=work.batch)
         return measures
 

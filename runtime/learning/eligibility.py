@@ -17,8 +17,8 @@ from specs.interaction import CallState, Interaction, Seal
 from specs.objective import Eligibility
 from specs.records import Trial, TrialOutcome, TrialState
 
-MAX_REWARD = 1e30
-"""Larger magnitudes have no float32 advantage."""
+MAX_REWARD = 2.0**52
+"""Two rewards of larger magnitude can have an advantage that no record holds."""
 
 
 class Reason(StrEnum):

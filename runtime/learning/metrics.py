@@ -9,7 +9,6 @@ the step: with an exact backend both are the same policy and every measure is ro
 * `entropy` = -mean(sampled), an estimate of the sampler's entropy per token
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ import numpy as np
 from runtime.compute.protocol import FloatArray
 from runtime.learning.advantages import mean, population_std
 from runtime.learning.packing import Mask
+from specs.canonical import MAX_SAFE_INTEGER
 
 DIFFERENCE_BOUNDS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """Upper edges of the histogram of |sampled - trained|."""
@@ -88,6 +88,11 @@ def reward_measures(rewards: Sequence[float]) -> dict[str, float]:
     }
 
 
-def not_finite(measures: Mapping[str, float]) -> list[str]:
-    """Names of measures that are NaN or infinite; such an update must not be applied."""
-    return [name for name, value in measures.items() if not math.isfinite(value)]
+def recordable(value: float) -> bool:
+    """Whether a record can hold the number: it is finite, and canonical JSON has it."""
+    return abs(value) <= MAX_SAFE_INTEGER
+
+
+def not_recordable(measures: Mapping[str, float]) -> list[str]:
+    """Names of measures that no record can hold; such an update must not be applied."""
+    return [name for name, value in measures.items() if not recordable(value)]

@@ -22,7 +22,7 @@ import numpy as np
 
 from runtime.compute.losses import ClipRange, Loss, LossConfig, clip_range
 from runtime.compute.protocol import FloatArray
-from runtime.learning.metrics import Drift, cumulative, histogram, not_finite
+from runtime.learning.metrics import Drift, cumulative, histogram, not_recordable
 from runtime.learning.work import Piece
 from specs.errors import Conflict, ErrorCode, ErrorObject, Internal
 from specs.objective import Checks
@@ -119,12 +119,13 @@ def require_sound(measures: Mapping[str, float], checks: Checks, *, run: str, ba
     """Refuse an update whose step must not be enqueued.
 
     Raises:
-        Internal: a measure is not finite.
+        Internal: a measure is not finite, or so large that it cannot be recorded.
         Conflict: `logprob_mismatch`: sampler and trainer differ by more than planned.
     """
-    if bad := not_finite(measures):
+    if bad := not_recordable(measures):
         raise Internal(
-            f"The update of batch {batch} has no finite {', '.join(bad)}; its step was not taken.",
+            f"The update of batch {batch} has no finite {', '.join(bad)} that can be recorded; its"
+            " step was not taken.",
             object=ErrorObject(type="run", id=run),
             next="Lower the learning rate or set grad_clip_norm, and start from the last"
             " checkpoint.",

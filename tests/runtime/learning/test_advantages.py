@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.learning.advantages import GroupKind, centre, divisor, population_std
+from runtime.learning.eligibility import MAX_REWARD
+from runtime.learning.metrics import recordable
 
 REWARDS = st.lists(st.floats(-1e30, 1e30), max_size=12)
 
@@ -59,6 +61,12 @@ def test_std_advantages_have_unit_spread(rewards: list[float]) -> None:
 def test_the_order_of_a_group_does_not_matter(rewards: list[float]) -> None:
     reversed_ = centre(rewards[::-1], "std")
     assert reversed_.advantages[::-1] == centre(rewards, "std").advantages
+
+
+@pytest.mark.parametrize("size", [2, 8, 1000])
+def test_rewards_in_range_have_advantages_that_a_record_holds(size: int) -> None:
+    group = centre([MAX_REWARD] + [-MAX_REWARD] * (size - 1))
+    assert all(map(recordable, group.advantages))
 
 
 def test_divisors_by_hand() -> None:

@@ -125,7 +125,12 @@ def test_imitation_takes_tokens_of_any_provenance_and_sampling() -> None:
 
 @pytest.mark.parametrize(
     ("reward", "expected"),
-    [(1e30, None), (-1e30, None), (1.01e30, "reward_out_of_range"), (-1e31, "reward_out_of_range")],
+    [
+        (2.0**52, None),
+        (-(2.0**52), None),
+        (2.0**52 + 1, "reward_out_of_range"),
+        (-1e31, "reward_out_of_range"),
+    ],
 )
 def test_a_reward_is_in_range_up_to_its_bound(reward: float, expected: str | None) -> None:
     recorded = record([GOOD])

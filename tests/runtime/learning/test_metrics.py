@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from runtime.learning.metrics import Drift, cumulative, histogram, not_finite, reward_measures
+from runtime.learning.metrics import Drift, cumulative, histogram, not_recordable, reward_measures
 
 
 def test_drift_by_hand_over_two_datums_and_generated_tokens_alone() -> None:
@@ -54,8 +54,8 @@ def test_rewards_have_mean_population_spread_and_range() -> None:
     }
 
 
-def test_what_is_not_finite_is_named() -> None:
-    assert not_finite({"loss": math.nan, "tokens": 1.0, "grad": math.inf}) == ["loss", "grad"]
+def test_what_no_record_can_hold_is_named() -> None:
+    assert not_recordable({"loss": math.nan, "tokens": 1.0, "grad": math.inf}) == ["loss", "grad"]
 
 
 def test_each_bound_of_the_differences_has_its_share() -> None:
@@ -72,5 +72,6 @@ def test_each_bound_of_the_differences_has_its_share() -> None:
 
 def test_one_reward_has_no_spread() -> None:
     assert reward_measures([3.0])["reward_std"] == 0.0
-    assert not_finite({}) == []
-    assert not_finite({"a": -math.inf, "b": 0.0}) == ["a"]
+    assert not_recordable({}) == []
+    assert not_recordable({"a": -math.inf, "b": 0.0}) == ["a"]
+    assert not_recordable({"a": 2.0**53, "b": 2.0**53 - 1, "c": -1e16}) == ["a", "c"]

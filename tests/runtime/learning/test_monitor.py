@@ -91,8 +91,8 @@ def test_a_difference_beyond_the_plan_names_the_measure_the_limit_and_the_key() 
         require_sound(measures, Checks(max_kl_sample_train=0.01), run="run_1", batch=3)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_an_update_that_is_not_finite_is_never_applied(value: float) -> None:
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1e16])
+def test_an_update_that_no_record_can_hold_is_never_applied(value: float) -> None:
     with pytest.raises(Internal, match="no finite loss"):
         require_sound({"loss": value}, NO_CHECKS, run="run_1", batch=0)
 
