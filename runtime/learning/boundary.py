@@ -12,7 +12,6 @@ forward/backward from the last acknowledged state. A trainer's id is durable bef
 opened, so that a later claim can close what a dead worker left (invariant 12).
 """
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from runtime.execution.context import RunCancelled, RunContext
 from runtime.learning.accumulation import Accumulation
 from runtime.learning.checkpoints import Saved, checkpoint_of
 from runtime.learning.evidence import EvidenceReader
+from runtime.learning.leftovers import recovery_trainer
 from runtime.learning.metrics import recordable
 from runtime.learning.monitor import Monitor, require_sound
 from runtime.learning.policy import (
@@ -51,7 +51,7 @@ from specs.errors import ErrorCode, ErrorObject, PracticumError, Unavailable
 from specs.ids import Prefix, new_id
 from specs.objective import NO_CHECKS
 from specs.plans import TrainingPlan
-from specs.records import UpdatePrepared, UpdateState
+from specs.records import UpdatePrepared
 from specs.worker_api import (
     CheckpointSaved,
     SamplerSaved,
@@ -94,27 +94,6 @@ class Boundary:
         self._trainer: _Trainer | None = None
         self._pending: Pending | None = None
         self._measures: Mapping[str, float] = {}
-
-    async def sweep(self) -> None:
-        """Close and drop what earlier claims of this run left in compute (invariant 12).
-
-        A compute that is down has no trainers; its saved states wait for the next claim.
-        """
-        updates = self._ctx.records.updates
-        trainers = {update.trainer for update in updates if update.trainer is not None}
-        for update in updates:
-            trainers |= {
-                _recovery_trainer(update.id, fence) for fence in range(1, self._ctx.claim.fence)
-            }
-        kept = [u.id for u in updates if u.state is UpdateState.ACKNOWLEDGED]
-        try:
-            health = await self._ctx.compute.health()
-            for trainer in sorted(trainers & set(health.trainers)):
-                await self._ctx.compute.close_trainer(trainer)
-            for state in kept[:-1]:
-                await self._ctx.compute.drop_state(state)
-        except Unavailable as error:
-            self._ctx.log(f"compute is not there to be swept: {error}")
 
     async def recover(self, pending: Pending, policy: Policy, *, final: bool) -> Policy | None:
         """Resolve an update that an earlier claim left: the policy after it, or None where it
@@ -179,7 +158,7 @@ class Boundary:
             when = "and saved no state" if pending.unresolved else "before its step was enqueued"
             await self._end("update.void", f"its trainer ended {when}")
             return None
-        trainer = _recovery_trainer(pending.id, self._ctx.claim.fence)
+        trainer = recovery_trainer(pending.id, self._ctx.claim.fence)
         saved = Policy(policy.sampler, pending.id)
         init = await trainer_init(self._ctx.compute, self._ctx.client, saved, self._plan.lora)
         try:
@@ -419,15 +398,6 @@ class Boundary:
                 await self._ctx.compute.close_trainer(trainer)
             except Unavailable as error:
                 self._ctx.log(f"trainer {trainer} could not be closed: {error}")
-
-
-def _recovery_trainer(update: str, fence: int) -> str:
-    """The id of the trainer that a claim opens to finish an applied update.
-
-    Derived and not minted, so that a later claim knows which ones may have been left open; by
-    fence, so that a worker that lost its claim cannot reach a later one's trainer.
-    """
-    return f"{Prefix.TRAINER}_{hashlib.sha256(f'{update}/{fence}'.encode()).hexdigest()[:32]}"
 
 
 def _nothing() -> None:

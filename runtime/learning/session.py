@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from runtime.execution.context import RunContext
 from runtime.learning.boundary import Boundary
 from runtime.learning.evidence import EvidenceReader
+from runtime.learning.leftovers import sweep
 from runtime.learning.policy import Policy, learning_plan, policy_before, settled_batches
 from runtime.learning.resolution import PATIENCE, Pending
 from runtime.learning.warm import Warmth, prove_warm
@@ -54,7 +55,7 @@ class Learning:
     async def begin(self) -> None:
         """Sweep, resolve what is pending, and before the first batch of a `resume` prove that
         the optimizer came back; safe to repeat by another claim."""
-        await self.boundary.sweep()
+        await sweep(self._ctx)
         for update in self._ctx.records.updates:
             pending = Pending.of(update)
             if pending is None:

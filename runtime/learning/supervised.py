@@ -18,6 +18,7 @@ from runtime.execution.context import RunContext
 from runtime.learning.eligibility import Verdict, for_imitation
 from runtime.learning.evidence import EvidenceReader, Objects
 from runtime.learning.files import corpus_of, packed_row
+from runtime.learning.leftovers import sweep
 from runtime.learning.metrics import reward_measures
 from runtime.learning.order import permutation
 from runtime.learning.packing import Packed, pack
@@ -27,7 +28,7 @@ from runtime.learning.settlement import reward_of
 from runtime.learning.validation import Validator
 from runtime.learning.work import KnownWork, Row
 from specs.chat import RowOrigin
-from specs.errors import ErrorCode, ErrorObject, InvalidInput
+from specs.errors import ErrorCode, ErrorObject, InvalidInput, PracticumError
 from specs.operator_api import TrialPage
 from specs.plans import SupervisedPlan
 from specs.records import Trial
@@ -85,7 +86,11 @@ async def run_supervised(
         PracticumError: the run cannot go on; its checkpoints stay.
     """
     plan = supervised_plan(ctx.spec)
-    selection = await select(source, EvidenceReader(source), ctx.compute, ctx.spec)
+    try:
+        selection = await select(source, EvidenceReader(source), ctx.compute, ctx.spec)
+    except PracticumError:
+        await sweep(ctx)  # the run may end here, and with it the last claim that could
+        raise
     batches = example_batches(selection.examples, plan)
     async with learning(ctx, len(batches), patience=patience) as session:
         sizes = [len(batch) for batch in batches]

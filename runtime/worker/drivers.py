@@ -9,10 +9,17 @@ from specs.plans import EvaluationPlan, SupervisedPlan, TrainingPlan
 async def drive(context: RunContext, client: WorkerClient) -> None:
     """Work through a run from wherever its records say that it is.
 
+    A claim of a run that was cancelled before does nothing but end it. It is the run's last one,
+    so what a dead worker left in compute goes first (invariant 12).
+
     Raises:
         RunStopped: cancelled, blocked, or the claim is lost.
         PracticumError: the run cannot go on.
     """
+    if context.cancelling.is_set() and not isinstance(context.spec.plan, EvaluationPlan):
+        from runtime.learning.leftovers import sweep
+
+        await sweep(context, over=True)
     context.check()
     match context.spec.plan:
         case EvaluationPlan():

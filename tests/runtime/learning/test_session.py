@@ -9,6 +9,7 @@ import pytest
 from runtime.compute.losses import Loss
 from runtime.execution.context import RunContext
 from runtime.learning import boundary
+from runtime.learning.leftovers import recovery_trainer
 from runtime.learning.session import Learning, learning
 from runtime.learning.work import KnownWork, Part, Terms
 from specs.errors import Unavailable
@@ -134,7 +135,7 @@ async def test_a_batch_that_teaches_nothing_is_skipped_with_what_was_measured(
 
 @pytest.mark.anyio
 async def test_what_earlier_claims_left_in_compute_is_closed_and_dropped_invariant_12() -> None:
-    recoveries = [boundary._recovery_trainer(VOID, n) for n in (1, 2, 3)]  # pyright: ignore[reportPrivateUsage]
+    recoveries = [recovery_trainer(VOID, n) for n in (1, 2, 3)]
     trainers = [name("trn", 0), name("trn", 1), name("trn", 9), *recoveries]
     compute = Pretended(trainers=trainers)
     updates = [after(FIRST, 0), after(SECOND, 1), update_of(VOID, 1, UpdateState.VOID)]
