@@ -37,10 +37,12 @@ from runtime.learning.policy import (
 )
 from runtime.learning.reference import Computed
 from runtime.learning.resolution import (
+    MAX_REDONE,
     PATIENCE,
     Fate,
     Pending,
     compute_lost,
+    lost_for_good,
     persistently,
     reach,
     resolve,
@@ -63,8 +65,6 @@ from specs.worker_api import (
     UpdateUnresolved,
 )
 
-MAX_REDONE = 5
-"""How often one batch's update is made again in one claim before the run fails."""
 CLOSE_SEC = 10.0
 
 
@@ -138,12 +138,7 @@ class Boundary:
                     await self._fail(error)
                     raise
                 self._ctx.log(f"the update was interrupted: {error}")
-        raise Unavailable(
-            f"Compute was lost {MAX_REDONE + 1} times during one update.",
-            code=ErrorCode.COMPUTE_UNAVAILABLE,
-            object=ErrorObject(type="run", id=self._ctx.run),
-            next="Look into the log of compute; then start the run again from its checkpoint.",
-        )
+        raise lost_for_good(self._ctx.run, MAX_REDONE + 1, "one update")
 
     async def _recover(self, pending: Pending, policy: Policy, final: bool) -> Policy | None:
         fate = await resolve(

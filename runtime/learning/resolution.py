@@ -26,6 +26,8 @@ from specs.records import Update, UpdateState
 
 PATIENCE = 120.0
 """Seconds for which a restart of compute is ridden out."""
+MAX_REDONE = 5
+"""How often what was lost with a trainer is made again in one claim before the run fails."""
 
 
 class Fate(StrEnum):
@@ -129,6 +131,16 @@ def compute_lost(error: PracticumError) -> bool:
     """Whether the trainer is gone, or may be, so that its gradients must be made again."""
     codes = (ErrorCode.COMPUTE_UNAVAILABLE, ErrorCode.TRAINER_MISSING)
     return error.problem.code in codes
+
+
+def lost_for_good(run: str, times: int, during: str) -> Unavailable:
+    """The error of work that was made again so often, and compute was lost each time."""
+    return Unavailable(
+        f"Compute was lost {times} times during {during}.",
+        code=ErrorCode.COMPUTE_UNAVAILABLE,
+        object=ErrorObject(type="run", id=run),
+        next="Look into the log of compute; then start the run again from its checkpoint.",
+    )
 
 
 def blocked(run: str, update: str, cause: str) -> Blocked:

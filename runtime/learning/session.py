@@ -13,9 +13,17 @@ from runtime.learning.boundary import Boundary
 from runtime.learning.evidence import EvidenceReader
 from runtime.learning.leftovers import sweep
 from runtime.learning.policy import Policy, learning_plan, policy_before, settled_batches
-from runtime.learning.resolution import PATIENCE, Pending
+from runtime.learning.resolution import (
+    MAX_REDONE,
+    PATIENCE,
+    Pending,
+    compute_lost,
+    lost_for_good,
+    reach,
+)
 from runtime.learning.warm import Warmth, prove_warm
 from runtime.learning.work import Work
+from specs.errors import PracticumError
 from specs.ids import Prefix, new_id
 from specs.records import Checkpoint
 from specs.worker_api import UpdateSkipped
@@ -32,6 +40,7 @@ class Learning:
     def __init__(self, ctx: RunContext, batches: int, patience: float) -> None:
         self._ctx = ctx
         self._batches = batches
+        self._patience = patience
         self.evidence = EvidenceReader(ctx.client)
         self.boundary = Boundary(ctx, self.evidence, patience=patience)
         self.done = settled_batches(ctx.records.updates)
@@ -66,7 +75,26 @@ class Learning:
                 self.policy = after
                 self.done.add(pending.batch)
         if self._resumes and self.policy.state == self._ctx.spec.initial_checkpoint:
-            self._warmth = await prove_warm(self._ctx, self.policy, await self._initial())
+            self._warmth = await self._proved(await self._initial())
+
+    async def _proved(self, checkpoint: Checkpoint) -> Warmth:
+        """The proof, repeated while it is its trainers that are lost and not the optimizer.
+
+        Raises:
+            InvalidInput: `resume_incompatible`.
+            Unavailable: compute stayed away, or lost a trainer each time.
+        """
+        ctx = self._ctx
+        for _ in range(MAX_REDONE + 1):
+            try:
+                return await prove_warm(ctx, self.policy, checkpoint)
+            except PracticumError as error:
+                if not compute_lost(error):
+                    raise
+                ctx.log(f"the proof of the optimizer was interrupted: {error}")
+            ctx.check()
+            await reach(ctx.compute, check=ctx.check, patience=self._patience)
+        raise lost_for_good(ctx.run, MAX_REDONE + 1, "the proof of one optimizer")
 
     async def _initial(self) -> Checkpoint:
         assert self._ctx.spec.initial_checkpoint is not None  # admission sees to it

@@ -8,11 +8,12 @@ import pytest
 
 from runtime.compute.losses import Loss
 from runtime.execution.context import RunContext
-from runtime.learning import boundary
 from runtime.learning.leftovers import recovery_trainer
+from runtime.learning.resolution import MAX_REDONE
 from runtime.learning.session import Learning, learning
+from runtime.learning.warm import Warmth
 from runtime.learning.work import KnownWork, Part, Terms
-from specs.errors import Unavailable
+from specs.errors import ErrorCode, InvalidInput, NotFound, Unavailable
 from specs.objective import KlPenalty
 from specs.records import Batch, Update, UpdateState
 from specs.run import RunSpec
@@ -211,13 +212,72 @@ async def test_an_optimizer_is_proved_only_where_a_run_resumes_and_has_not_gone_
         assert proved == [(CHECKPOINTS[0], f"read {CHECKPOINTS[0]}")] * expected
 
 
+RESUMING = spec_of(
+    training_plan(optimizer_initialization="resume"),
+    initial_checkpoint=CHECKPOINTS[0],
+    initial_state=STATES[0],
+)
+
+
+def resuming(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> Context:
+    """A run that is to prove its optimizer, with what the first proofs run into."""
+    left = list(errors)
+
+    async def proof(*_: Any) -> Warmth:
+        if left:
+            raise left.pop(0)
+        return Warmth(7, 0.5)
+
+    async def known(checkpoint: str) -> str:
+        return checkpoint
+
+    monkeypatch.setattr("runtime.learning.session.prove_warm", proof)
+    context = Context(spec=RESUMING)
+    context.client.checkpoint = known  # type: ignore[attr-defined]
+    return context
+
+
+def lost() -> NotFound:
+    return NotFound("a scratch trainer is gone", code=ErrorCode.TRAINER_MISSING)
+
+
+@pytest.mark.anyio
+async def test_a_proof_whose_trainers_are_lost_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away = Unavailable("compute is gone", code=ErrorCode.COMPUTE_UNAVAILABLE)
+    context = resuming(monkeypatch, lost(), away, lost())
+    await session(context).begin()
+    told = "the proof of the optimizer was interrupted: "
+    gone = [f"{told}{error}" for error in (lost(), away, lost())]
+    assert context.logged == gone
+
+
+@pytest.mark.anyio
+async def test_a_proof_that_is_lost_each_time_leaves_the_run_to_another_claim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = resuming(monkeypatch, *(lost() for _ in range(MAX_REDONE + 1)))
+    with pytest.raises(Unavailable, match=f"lost {MAX_REDONE + 1} times"):
+        await session(context).begin()
+
+
+@pytest.mark.anyio
+async def test_a_cold_optimizer_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = InvalidInput("came back cold", code=ErrorCode.RESUME_INCOMPATIBLE)
+    context = resuming(monkeypatch, cold)
+    with pytest.raises(InvalidInput, match="cold"):
+        await session(context).begin()
+    assert context.logged == []
+
+
 class Failing:
     """Work whose parts cannot be had."""
 
     batch, loss, terms, final = 0, Loss.PPO, Terms(), False
 
     async def parts(self) -> AsyncGenerator[Part]:
-        raise Unavailable("compute is gone", code=boundary.ErrorCode.COMPUTE_UNAVAILABLE)
+        raise Unavailable("compute is gone", code=ErrorCode.COMPUTE_UNAVAILABLE)
         yield
 
     def summary(self) -> Any:
@@ -227,8 +287,8 @@ class Failing:
 @pytest.mark.anyio
 async def test_a_compute_that_is_lost_again_and_again_ends_the_run() -> None:
     context = Context()
-    with pytest.raises(Unavailable, match=f"lost {boundary.MAX_REDONE + 1} times") as ended:
+    with pytest.raises(Unavailable, match=f"lost {MAX_REDONE + 1} times") as ended:
         await session(context).update(cast(Any, Failing()))
-    assert ended.value.problem.code == boundary.ErrorCode.COMPUTE_UNAVAILABLE
+    assert ended.value.problem.code == ErrorCode.COMPUTE_UNAVAILABLE
     assert context.logged == ["the update was interrupted: compute is gone"] * 6
     assert context.written == []
