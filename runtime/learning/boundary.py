@@ -197,7 +197,7 @@ class Boundary:
                     batch=work.batch,
                     trainer=pending.trainer,
                     incarnation=pending.incarnation,
-                    from_state=policy.state,
+                    from_state=policy.source,
                     sampler=policy.sampler.id,
                     loss=work.loss.value,
                     learning_rate=self._plan.learning_rate,

@@ -8,6 +8,7 @@ more than end its run is the last one, and sweeps too.
 import hashlib
 
 from runtime.execution.context import RunContext
+from runtime.learning.policy import initial_policy
 from runtime.learning.warm import scratch_trainers
 from specs.errors import Unavailable
 from specs.ids import Prefix
@@ -26,7 +27,9 @@ async def sweep(ctx: RunContext, *, over: bool = False) -> None:
     trainers = {update.trainer for update in updates if update.trainer is not None}
     trainers |= {recovery_trainer(update.id, fence) for update in updates for fence in earlier}
     trainers |= {trainer for fence in earlier for trainer in scratch_trainers(ctx.run, fence)}
-    states = [u.id for u in updates if u.state is UpdateState.ACKNOWLEDGED]
+    first = initial_policy(ctx.spec).state
+    states = [] if first is None else [first]
+    states += [u.id for u in updates if u.state is UpdateState.ACKNOWLEDGED]
     try:
         health = await ctx.compute.health()
         for trainer in sorted(trainers & set(health.trainers)):

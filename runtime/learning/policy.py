@@ -3,11 +3,11 @@
 A policy is a sampler (what the next batch samples from) and a saved trainer state (what its
 update continues from). Both are named by content or by the update that made them, so any
 worker on any machine can go on from the records alone: what compute lacks is put there from
-the object store.
+the object store. A state in compute has one owner, who drops it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from runtime.compute.protocol import AdamParams, Compute, TrainerInfo, TrainerInit
 from runtime.learning.evidence import Objects
@@ -23,11 +23,21 @@ from specs.worker_api import RunRecords
 @dataclass(frozen=True, slots=True)
 class Policy:
     """`state` is the trainer state's name in compute, `state_digest` its bytes in the store;
-    both None until the first update of a run that starts without optimizer state."""
+    both None until the first update of a run that starts without optimizer state.
+
+    :ivar checkpoint: what the state is the run's own copy of; None where the run made the state.
+        Runs that resume one checkpoint beside each other each drop their own.
+    """
 
     sampler: SamplerRef
     state: str | None = None
     state_digest: str | None = None
+    checkpoint: str | None = None
+
+    @property
+    def source(self) -> str | None:
+        """What records call the state: the update or the checkpoint that it is of."""
+        return self.checkpoint or self.state
 
 
 def learning_plan(spec: RunSpec) -> TrainingPlan | SupervisedPlan:
@@ -66,7 +76,8 @@ def initial_policy(spec: RunSpec) -> Policy:
             object=ErrorObject(type="plan", id=spec.id, pointer="/optimizer_initialization"),
             next="Name a checkpoint id as the actor's model, or use fresh.",
         )
-    return Policy(spec.sampler, spec.initial_checkpoint, spec.initial_state)
+    checkpoint = spec.initial_checkpoint
+    return Policy(spec.sampler, f"{spec.id}.{checkpoint}", spec.initial_state, checkpoint)
 
 
 def policy_before(spec: RunSpec, records: RunRecords, batch: int) -> Policy:
@@ -90,7 +101,7 @@ def settled_batches(updates: Sequence[Update]) -> set[int]:
 def after_update(policy: Policy, *, adapter: str, state: str, state_digest: str) -> Policy:
     """The policy that an applied update leaves, under a new sampler id."""
     sampler = policy.sampler.model_copy(update={"id": new_id(Prefix.SAMPLER), "adapter": adapter})
-    return replace(policy, sampler=sampler, state=state, state_digest=state_digest)
+    return Policy(sampler, state, state_digest)
 
 
 async def trainer_init(

@@ -6,6 +6,7 @@ run forward, no gradient is taken and nothing is kept.
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import anyio
@@ -37,7 +38,7 @@ async def recomputed_loss(
 ) -> float:
     """The summed loss of the datums before the update's step.
 
-    The trainer, and a state that had to be brought into compute, are gone afterwards, also on
+    The trainer, and the state that was brought into compute for it, are gone afterwards, also on
     cancel.
 
     Raises:
@@ -66,10 +67,14 @@ async def recomputed_loss(
 async def _trainer(
     reads: UpdateReads, compute: Compute, run: Run, update: Update
 ) -> AsyncGenerator[str]:
-    """A trainer as it was before the update; its end is shielded from cancellation."""
+    """A trainer as it was before the update; its end is shielded from cancellation.
+
+    It starts from a copy of the state: the run may be at work, and drops its own.
+    """
     policy = await policy_of(reads, run, update)
-    brought = policy.state is not None and await compute.find_state(policy.state) is None
     trainer = new_id(Prefix.TRAINER)
+    if policy.state is not None:
+        policy = replace(policy, state=f"{trainer}.{policy.state}")
     try:
         init = await trainer_init(compute, reads, policy, learning_plan(run.spec).lora)
         await compute.create_trainer(trainer, init)
@@ -77,7 +82,7 @@ async def _trainer(
     finally:
         with anyio.move_on_after(CLOSE_SEC, shield=True):
             await compute.close_trainer(trainer)
-            if brought and policy.state is not None:
+            if policy.state is not None:
                 await compute.drop_state(policy.state)
 
 

@@ -12,7 +12,7 @@ from runtime.execution.context import RunContext
 from runtime.learning.boundary import Boundary
 from runtime.learning.evidence import EvidenceReader
 from runtime.learning.leftovers import sweep
-from runtime.learning.policy import Policy, learning_plan, policy_before, settled_batches
+from runtime.learning.policy import Policy, policy_before, settled_batches
 from runtime.learning.resolution import (
     MAX_REDONE,
     PATIENCE,
@@ -23,7 +23,7 @@ from runtime.learning.resolution import (
 )
 from runtime.learning.warm import Warmth, prove_warm
 from runtime.learning.work import Work
-from specs.errors import PracticumError
+from specs.errors import PracticumError, Unavailable
 from specs.ids import Prefix, new_id
 from specs.records import Checkpoint
 from specs.worker_api import UpdateSkipped
@@ -46,7 +46,6 @@ class Learning:
         self.done = settled_batches(ctx.records.updates)
         first_open = next(batch for batch in range(batches + 1) if batch not in self.done)
         self.policy: Policy = policy_before(ctx.spec, ctx.records, first_open)
-        self._resumes = learning_plan(ctx.spec).optimizer_initialization == "resume"
         self._warmth: Warmth | None = None
 
     def started(self, batch: int) -> bool:
@@ -74,8 +73,9 @@ class Learning:
             if after is not None:
                 self.policy = after
                 self.done.add(pending.batch)
-        if self._resumes and self.policy.state == self._ctx.spec.initial_checkpoint:
-            self._warmth = await self._proved(await self._initial())
+        if self.policy.checkpoint is not None:
+            known = await self._ctx.client.checkpoint(self.policy.checkpoint)
+            self._warmth = await self._proved(known)
 
     async def _proved(self, checkpoint: Checkpoint) -> Warmth:
         """The proof, repeated while it is its trainers that are lost and not the optimizer.
@@ -90,15 +90,17 @@ class Learning:
                 return await prove_warm(ctx, self.policy, checkpoint)
             except PracticumError as error:
                 if not compute_lost(error):
+                    await self._refused(error)
                     raise
                 ctx.log(f"the proof of the optimizer was interrupted: {error}")
             ctx.check()
             await reach(ctx.compute, check=ctx.check, patience=self._patience)
         raise lost_for_good(ctx.run, MAX_REDONE + 1, "the proof of one optimizer")
 
-    async def _initial(self) -> Checkpoint:
-        assert self._ctx.spec.initial_checkpoint is not None  # admission sees to it
-        return await self._ctx.client.checkpoint(self._ctx.spec.initial_checkpoint)
+    async def _refused(self, error: PracticumError) -> None:
+        """Drop the run's copy of a state that it will not go on from."""
+        if self.policy.state is not None and not isinstance(error, Unavailable):
+            await self.boundary.forget(self.policy.state)
 
     async def update(self, work: Work) -> None:
         """Take the batch's step, or record that there is nothing to learn from; then the

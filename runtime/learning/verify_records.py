@@ -252,7 +252,7 @@ def _update_chain(snapshot: Snapshot) -> Finding:
     if isinstance(snapshot.run.spec.plan, EvaluationPlan):
         finding.expect(not snapshot.updates, "an evaluation has updates")
         return finding
-    state = initial_policy(snapshot.run.spec).state
+    state = initial_policy(snapshot.run.spec).source
     prepared = snapshot.of_type(EventType.UPDATE_PREPARED)
     order = {str(event.data.get("update")): event.seq for event in prepared}
     for update in sorted(snapshot.updates, key=lambda update: order.get(update.id, 0)):

@@ -1,5 +1,6 @@
 """Where a policy stands follows from the records, and what compute lacks is brought to it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,11 +27,13 @@ from tests.runtime.learning.pretended import Pretended, Store
 from tests.runtime.learning.told import (
     CHECKPOINTS,
     FIRST,
+    RUN,
     SAMPLERS,
     SECOND,
     SKIPPED,
     STATES,
     VOID,
+    name,
     sampler,
     spec_of,
     training_plan,
@@ -76,7 +79,10 @@ def test_a_run_begins_on_its_sampler_or_resumes_its_checkpoints_state() -> None:
     named = {"initial_checkpoint": CHECKPOINTS[0], "initial_state": STATES[0]}
     assert initial_policy(spec_of(training_plan(), **named)) == Policy(sampler(0))
     resumed = initial_policy(spec_of(training_plan(**RESUME), **named))
-    assert resumed == Policy(sampler(0), CHECKPOINTS[0], STATES[0])
+    assert resumed == Policy(sampler(0), f"{RUN}.{CHECKPOINTS[0]}", STATES[0], CHECKPOINTS[0])
+    other = initial_policy(spec_of(training_plan(**RESUME), **named, id=name("run", 1)))
+    assert other.state != resumed.state  # each run brings and drops its own copy
+    assert other.source == resumed.source == CHECKPOINTS[0]
     for missing in named:
         given = {**named, missing: None}
         with pytest.raises(InvalidInput, match="names no checkpoint") as refused:
@@ -113,6 +119,9 @@ def test_an_applied_update_leaves_a_new_sampler_and_its_own_state() -> None:
     assert found.sampler.id not in SAMPLERS
     assert found.sampler.model_copy(update={"id": SAMPLERS[2]}) == sampler(2)
     assert (found.state, found.state_digest) == (SECOND, STATES[1])
+    resumed = replace(before, checkpoint=CHECKPOINTS[0])
+    found = after_update(resumed, adapter=adapter, state=SECOND, state_digest=STATES[1])
+    assert (found.checkpoint, found.source) == (None, SECOND)
 
 
 @pytest.mark.anyio

@@ -81,7 +81,8 @@ async def test_trainer_and_brought_state_are_gone_afterwards(there: bool) -> Non
     assert made.named("forward") == [(trainer, 2, Loss.PPO, False, config)]
     assert made.named("close_trainer") == [(trainer,)]
     # A state that was there before is the run's own.
-    assert made.named("drop_state") == ([] if there else [(FIRST,)])
+    assert made.named("drop_state") == [(f"{trainer}.{FIRST}",)]
+    assert made.states == ({FIRST} if there else set())
 
 
 @pytest.mark.anyio
@@ -90,8 +91,8 @@ async def test_a_trainer_that_failed_is_closed_all_the_same() -> None:
     reads = Reads()
     with pytest.raises(InvalidInput, match="no such array"):
         await recomputed_loss(reads, made.compute, run_with(), continuing(reads), [datum(1)])
-    assert len(made.named("close_trainer")) == 1
-    assert made.named("drop_state") == [(FIRST,)]
+    ((trainer,),) = made.named("close_trainer")
+    assert made.named("drop_state") == [(f"{trainer}.{FIRST}",)]
 
 
 @pytest.mark.anyio

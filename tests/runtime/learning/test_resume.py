@@ -1,6 +1,7 @@
 """Going on from a checkpoint: Adam comes back or the run ends, and the new run is its own."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -63,6 +64,34 @@ async def test_a_resumed_run_ends_with_the_weights_of_one_that_was_never_interru
     assert (resumed.parent, fresh.parent, half.parent) == (half.id, half.id, None)
     listed = [item.id for item in (await reads.checkpoints(resumed.run)).items]
     assert listed == [resumed.id]
+
+
+async def test_a_run_that_resumes_a_checkpoint_takes_its_state_from_no_other(
+    running: Live, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The second run goes its whole way where the first has its state and no trainer yet."""
+    (half,) = await trained(running)
+    plan: dict[str, JsonValue] = {**PLAN, "optimizer_initialization": "resume"}
+    first = await running.start(plan, model=half.id)
+    second = await running.start(plan, model=half.id)
+    create = LocalCompute.create_trainer
+    waiting = [second]
+
+    async def beside(self: LocalCompute, trainer: str, init: TrainerInit) -> TrainerInfo:
+        if waiting:
+            await running.work(waiting.pop())
+        return await create(self, trainer, init)
+
+    monkeypatch.setattr(LocalCompute, "create_trainer", beside)
+    await running.work(first)
+    reads = running.stack.operator
+    (one,), (other,) = [(await reads.checkpoints(run)).items for run in (first, second)]
+    assert (one.parent, one.adapter) == (other.parent, other.adapter) == (half.id, one.adapter)
+    for run in (first, second):
+        (update,) = (await reads.updates(run)).items
+        assert update.from_state == half.id
+        assert failures(await verify_run(reads, running.compute, run)) == {}
+    assert list((tmp_path / "compute" / "states").iterdir()) == []
 
 
 @pytest.mark.parametrize("counts", [False, True], ids=["no steps", "the right steps"])

@@ -193,7 +193,7 @@ async def test_an_optimizer_is_proved_only_where_a_run_resumes_and_has_not_gone_
     proved: list[Any] = []
 
     async def noted(_: Any, policy: Any, checkpoint: Any) -> Any:
-        proved.append((policy.state, checkpoint))
+        proved.append((policy.checkpoint, checkpoint))
 
     async def known(checkpoint: str) -> str:
         return f"read {checkpoint}"
@@ -269,6 +269,7 @@ async def test_a_cold_optimizer_is_not_asked_twice(monkeypatch: pytest.MonkeyPat
     with pytest.raises(InvalidInput, match="cold"):
         await session(context).begin()
     assert context.logged == []
+    assert context.compute.named("drop_state") == [(f"{RUN}.{CHECKPOINTS[0]}",)]
 
 
 class Failing:
