@@ -3,7 +3,7 @@
 Calls have no time limit: sampling and training take as long as they take, and a process that
 dies closes its connections. Cancelling a call closes its connection, which the server takes
 as cancelling (see `server`). Errors arrive as what was raised there; a process that cannot be
-reached is `compute_unavailable`.
+reached, or that ends before it has answered, is `compute_unavailable`.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
@@ -35,7 +35,15 @@ from runtime.compute.protocol import (
     TrainerInfo,
     TrainerInit,
 )
-from runtime.compute.wire import MEDIA_TYPE, Frames, Message, Writer, decode, encode
+from runtime.compute.wire import (
+    MEDIA_TYPE,
+    PROBLEM_MEDIA_TYPE,
+    Frames,
+    Message,
+    Writer,
+    decode,
+    encode,
+)
 from specs.canonical import read
 from specs.errors import ErrorCode, ErrorObject, PracticumError, Problem, Unavailable
 from specs.model import ModelInfo
@@ -80,7 +88,19 @@ class HttpCompute:
             response = await self._client.post(f"/v1/{method}", content=encode(message))
         if response.is_success:
             return decode(response.content)
-        raise PracticumError.from_problem(read(Problem, response.content, what="problem"))
+        raise self._refusal(response, response.content)
+
+    def _refusal(self, response: httpx.Response, body: bytes) -> PracticumError:
+        """The error behind an answer that is none.
+
+        A compute process that ends cancels the calls still under way, and its HTTP server
+        answers them in its own words: what became of them nobody says, as with a broken
+        connection.
+        """
+        kind = response.headers.get("content-type", "").partition(";")[0].strip()
+        if response.is_server_error and kind != PROBLEM_MEDIA_TYPE:
+            return self._unreachable(f"it answered {response.status_code} and no problem")
+        return PracticumError.from_problem(read(Problem, body, what="problem"))
 
     @contextmanager
     def _reaching(self) -> Generator[None]:
@@ -173,7 +193,7 @@ class HttpCompute:
                 response = await stack.enter_async_context(opened)
                 problem = b"" if response.is_success else await response.aread()
             if not response.is_success:
-                raise PracticumError.from_problem(read(Problem, problem, what="problem"))
+                raise self._refusal(response, problem)
             yield await stack.enter_async_context(aclosing(self._chunks(response)))
 
     async def _chunks(self, response: httpx.Response) -> AsyncGenerator[Chunk]:

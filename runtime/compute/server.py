@@ -34,6 +34,7 @@ from runtime.compute.protocol import Compute
 from runtime.compute.router import LocalCompute
 from runtime.compute.wire import (
     MEDIA_TYPE,
+    PROBLEM_MEDIA_TYPE,
     STREAM_MEDIA_TYPE,
     Message,
     Writer,
@@ -51,7 +52,8 @@ CLIENT_CLOSED = 499
 KEEP_ALIVE_S = 75
 """Longer than a client keeps an idle connection: else one is closed while a request comes."""
 GRACE_S = 5
-"""Seconds that calls under way get at SIGTERM before they are cancelled."""
+"""Seconds that calls under way get at SIGTERM before they are cancelled; uvicorn then answers
+500 in its own words, or breaks off, and the client says `compute_unavailable`."""
 
 MAX_BODY = 1 << 30
 
@@ -346,7 +348,7 @@ def _problem(error: PracticumError) -> Response:
     return Response(
         error.problem.model_dump_json(exclude_none=True),
         status_code=error.problem.status,
-        media_type="application/problem+json",
+        media_type=PROBLEM_MEDIA_TYPE,
     )
 
 

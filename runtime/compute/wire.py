@@ -24,6 +24,7 @@ MAGIC = b"PCW1"
 MEDIA_TYPE = "application/x-practicum-compute"
 MAX_ARRAYS = 1 << 20
 STREAM_MEDIA_TYPE = "application/x-practicum-compute-stream"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
 MAX_FRAME = 1 << 26
 
 type Array = npt.NDArray[np.int32] | npt.NDArray[np.float32] | bytes

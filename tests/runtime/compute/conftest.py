@@ -51,9 +51,11 @@ def smollm2(model_cache: Path) -> str:
 
 
 @contextmanager
-def serving(compute: Compute, socket: Path) -> Generator[None]:
-    """Serve `compute` on `socket` from a thread with its own loop."""
-    config = uvicorn.Config(create_app(compute), log_level="warning", timeout_graceful_shutdown=2)
+def serving(compute: Compute, socket: Path, *, grace: int = 2) -> Generator[None]:
+    """Serve `compute` on `socket` from a thread with its own loop; `grace` as `GRACE_S`."""
+    config = uvicorn.Config(
+        create_app(compute), log_level="warning", timeout_graceful_shutdown=grace
+    )
     server = uvicorn.Server(config)
     with exclusive.listen(socket) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -4,20 +4,33 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Never, override
 
 import anyio
+import anyio.to_thread
 import httpx
 import pytest
 
 from runtime.compute.client import HttpCompute
-from runtime.compute.protocol import Sampled, TrainerInit
+from runtime.compute.protocol import (
+    NO_CONTEXT,
+    AdamParams,
+    Chunk,
+    IntArray,
+    SampleContext,
+    Sampled,
+    SamplerSpec,
+    SamplingParams,
+    TrainerInit,
+)
 from runtime.compute.router import LocalCompute
 from runtime.compute.store import Store
 from specs.canonical import digest_bytes
-from specs.errors import ErrorCode, InvalidInput, Unavailable
+from specs.errors import ErrorCode, InvalidInput, PracticumError, Unavailable
 from tests.runtime.compute.conftest import serving
 from tests.runtime.compute.samples import BASE, TINY, params, prompt, trained_adapter
 
@@ -137,6 +150,66 @@ async def test_a_process_that_dies_while_streaming_is_unavailable(
                 async for _ in chunks:
                     pass
         assert caught.value.problem.code == ErrorCode.COMPUTE_UNAVAILABLE
+
+
+class Endless(LocalCompute):
+    """One whose calls are under way until they are cancelled."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.begun = threading.Event()
+
+    @override
+    async def optim_step(self, trainer: str, params: AdamParams) -> dict[str, float]:
+        return await self._stay()
+
+    @override
+    @asynccontextmanager
+    async def stream(
+        self,
+        sampler: SamplerSpec,
+        prompt: IntArray,
+        params: SamplingParams,
+        *,
+        context: SampleContext = NO_CONTEXT,
+    ) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        yield await self._stay()
+
+    async def _stay(self) -> Never:
+        self.begun.set()
+        while True:
+            await anyio.sleep_forever()
+
+
+async def step(client: HttpCompute) -> None:
+    await client.optim_step("t", AdamParams(learning_rate=0.1))
+
+
+async def stream(client: HttpCompute) -> None:
+    async with client.stream(BASE, prompt(5), params(3)):
+        pass
+
+
+@pytest.mark.parametrize("call", [step, stream])
+async def test_a_call_that_the_end_of_the_process_cuts_off_is_unavailable(
+    call: Callable[[HttpCompute], Awaitable[None]], tmp_path: Path, short_dir: Path
+) -> None:
+    """Invariant 8: whether it was applied is then unknown, and the call was not at fault."""
+    compute = Endless(tmp_path)
+    caught: list[PracticumError] = []
+
+    async def make(client: HttpCompute) -> None:
+        try:
+            await call(client)
+        except PracticumError as error:
+            caught.append(error)
+
+    async with HttpCompute(short_dir / "s") as client, anyio.create_task_group() as group:
+        with serving(compute, short_dir / "s", grace=0):
+            group.start_soon(make, client)
+            await anyio.to_thread.run_sync(compute.begun.wait, 30)
+    assert isinstance(caught[0], Unavailable)
+    assert caught[0].problem.code == ErrorCode.COMPUTE_UNAVAILABLE
 
 
 async def test_bad_requests_are_problems(tmp_path: Path, short_dir: Path) -> None:
