@@ -305,9 +305,12 @@ class _Lane:
         for sequence in [s for s in self._prefilling if s.computed == s.needed]:
             self._prefilling.remove(sequence)
             assert sequence.prefill is not None
-            self._cache.put(
-                Prefix(self._sampler.spec, sequence.prompt[: sequence.needed], sequence.prefill)
-            )
+            # A token whose values are not finite spoils those computed with it, also those
+            # before it, which other prompts may share. It shows in the last layer if anywhere.
+            if bool(sequence.prefill[-1].isfinite().all()):
+                self._cache.put(
+                    Prefix(self._sampler.spec, sequence.prompt[: sequence.needed], sequence.prefill)
+                )
             self._join(sequence, sequence.prefill)
             sequence.prefill = None
 

@@ -33,8 +33,8 @@ class Slab:
 
     def _empty(self, rows: int, columns: int) -> torch.Tensor:
         shape = (self._model.layers_count, 2, rows * self._heads, columns, self._model.head_dim)
-        # Zeros, not empty: what lies beyond a row's length is masked, but a NaN left in memory
-        # would pass through the mask.
+        # Zeros, not empty: what lies beyond a row's length is masked, but a NaN or an infinity
+        # left in memory would pass through the mask. `remove` keeps it so.
         return torch.zeros(shape)
 
     def __len__(self) -> int:
@@ -44,8 +44,7 @@ class Slab:
         """Append a row that begins with `length` columns of `prefix` and may grow to `room`."""
         row = len(self._lengths)
         self._reserve(row + 1, room)
-        target = self._data[:, :, row * self._heads : (row + 1) * self._heads, :length]
-        target.copy_(prefix[:, :, :, :length])
+        self._row(row)[:, :, :, :length] = prefix[:, :, :, :length]
         self._lengths.append(length)
 
     def _reserve(self, rows: int, columns: int) -> None:
@@ -63,19 +62,22 @@ class Slab:
 
     def copy(self, row: int) -> torch.Tensor:
         """A copy of a row's keys and values [layer, k or v, head, length, d]."""
-        rows = slice(row * self._heads, (row + 1) * self._heads)
-        return self._data[:, :, rows, : self._lengths[row]].clone()
+        return self._row(row)[:, :, :, : self._lengths[row]].clone()
 
     def remove(self, row: int) -> None:
-        """Drop a row; the last one takes its place."""
-        last = len(self._lengths) - 1
-        if row != last:
-            length, heads = self._lengths[last], self._heads
-            self._data[:, :, row * heads : (row + 1) * heads, :length] = self._data[
-                :, :, last * heads : (last + 1) * heads, :length
-            ]
+        """Drop a row; the last one takes its place. Nothing of what it held stays behind."""
+        dropped, moved = self._row(row), self._row(len(self._lengths) - 1)
+        length, left = self._lengths[-1], self._lengths[row]
+        if row != len(self._lengths) - 1:
+            dropped[:, :, :, :length] = moved[:, :, :, :length]
+            dropped[:, :, :, length:left] = 0
             self._lengths[row] = length
+        moved[:, :, :, :length] = 0
         self._lengths.pop()
+
+    def _row(self, row: int) -> torch.Tensor:
+        """A row's keys and values [layer, k or v, head, column, d], those beyond its length too."""
+        return self._data[:, :, row * self._heads : (row + 1) * self._heads]
 
     def step(self) -> "SlabStep":
         """Attention for one more token of every row; lengths grow when it is made."""

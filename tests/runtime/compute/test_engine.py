@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from runtime.compute import models
-from runtime.compute.engine import Engine, Sampler
+from runtime.compute.engine import PREFILL_TOKENS, Engine, Sampler
 from runtime.compute.llama import Llama
 from runtime.compute.lora import Layout, Pair
 from runtime.compute.protocol import IntArray, Sampled, SamplerSpec
 from runtime.compute.scoring import sequence_logprobs
 from specs.errors import InvalidInput
-from tests.runtime.compute.samples import TINY, params, prompt
+from tests.runtime.compute.samples import TINY, ids, params, prompt
 
 PREFIX_BYTES = 64 << 20
 
@@ -178,6 +178,20 @@ def test_a_distribution_that_is_not_finite_fails_the_call(engine: Engine, sample
     with pytest.raises(InvalidInput, match="no finite distribution"):
         engine.submit(lost, prompt(10), params(5), 3).result(60)
     assert len(engine.submit(sampler, prompt(10), params(5), 1).result(60)) == 1
+
+
+@pytest.mark.parametrize("shared", [20, PREFILL_TOKENS + 20])
+def test_a_prompt_that_is_not_finite_spoils_no_prompt_that_begins_alike(
+    shared: int, engine: Engine
+) -> None:
+    model = Llama(models.model_path(TINY))
+    model.embedding = model.embedding.clone()
+    model.embedding[1] = float("nan")
+    lost = Sampler(SamplerSpec(TINY, "lost"), model, None)
+    common = prompt(shared)
+    with pytest.raises(InvalidInput, match="no finite distribution"):
+        engine.submit(lost, np.concatenate((common, ids(1, 5))), params(1), 1).result(60)
+    assert len(engine.submit(lost, np.concatenate((common, ids(5))), params(1), 1).result(60)) == 1
 
 
 def test_closing_cancels_what_is_unfinished(sampler: Sampler) -> None:
