@@ -2,13 +2,14 @@
 
 Entering sweeps what earlier claims left in compute and resolves their pending update; after
 that `policy` is what the next open batch samples from, and `update` moves it (invariant 7).
-Leaving closes the trainer, also after a failure or a cancel.
+Leaving closes the trainer, also after a failure or a cancel; either drops the last acknowledged
+state where it ends the run.
 """
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from runtime.execution.context import RunContext
+from runtime.execution.context import RunCancelled, RunContext
 from runtime.learning.boundary import Boundary
 from runtime.learning.evidence import EvidenceReader
 from runtime.learning.leftovers import sweep
@@ -90,17 +91,11 @@ class Learning:
                 return await prove_warm(ctx, self.policy, checkpoint)
             except PracticumError as error:
                 if not compute_lost(error):
-                    await self._refused(error)
                     raise
                 ctx.log(f"the proof of the optimizer was interrupted: {error}")
             ctx.check()
             await reach(ctx.compute, check=ctx.check, patience=self._patience)
         raise lost_for_good(ctx.run, MAX_REDONE + 1, "the proof of one optimizer")
-
-    async def _refused(self, error: PracticumError) -> None:
-        """Drop the run's copy of a state that it will not go on from."""
-        if self.policy.state is not None and not isinstance(error, Unavailable):
-            await self.boundary.forget(self.policy.state)
 
     async def update(self, work: Work) -> None:
         """Take the batch's step, or record that there is nothing to learn from; then the
@@ -130,6 +125,18 @@ class Learning:
         if self.policy.state is not None:
             await self.boundary.forget(self.policy.state)
 
+    async def abandon(self) -> None:
+        """The same for a run that is to end failed or cancelled, if this claim still has it.
+
+        Should its end not be recorded, the next claim brings the state back.
+
+        Raises:
+            ClaimLost: another claim may be about to open the state.
+        """
+        if self.policy.state is not None:
+            await self._ctx.beat()
+            await self.boundary.forget(self.policy.state)
+
 
 @asynccontextmanager
 async def learning(
@@ -138,7 +145,12 @@ async def learning(
     """The learning side of a claim, its trainer closed at the end."""
     session = Learning(ctx, batches, patience)
     try:
-        await session.begin()
-        yield session
-    finally:
-        await session.boundary.close()
+        try:
+            await session.begin()
+            yield session
+        finally:
+            await session.boundary.close()
+    except (RunCancelled, PracticumError) as error:
+        if not isinstance(error, Unavailable):  # that releases the run, and it goes on
+            await session.abandon()
+        raise

@@ -309,6 +309,8 @@ async def test_a_step_that_is_not_finite_fails_the_update_and_keeps_checkpoints(
     assert bench.records.states() == [(0, UpdateState.ACKNOWLEDGED), (1, UpdateState.FAILED)]
     assert len(bench.records.checkpoints) == 1
     assert (await bench.compute.health()).trainers == ()
+    kept = [await bench.compute.find_state(update) for update in bench.records.updates]
+    assert kept == [None, None]
 
 
 async def test_a_batch_without_variance_is_skipped_and_the_next_stays_on_the_sampler_invariant_7(

@@ -4,10 +4,11 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import anyio
 import pytest
 
 from runtime.compute.losses import Loss
-from runtime.execution.context import RunContext
+from runtime.execution.context import Blocked, ClaimLost, RunCancelled, RunContext
 from runtime.learning.leftovers import recovery_trainer
 from runtime.learning.resolution import MAX_REDONE
 from runtime.learning.session import Learning, learning
@@ -52,6 +53,8 @@ class Context:
     run: str = RUN
     updates: Sequence[Update] = ()
     batches: Sequence[Batch] = ()
+    cancelling: anyio.Event = field(default_factory=anyio.Event)
+    lost: bool = False
     written: list[Any] = field(default_factory=list[Any])
     logged: list[str] = field(default_factory=list[str])
 
@@ -68,6 +71,10 @@ class Context:
 
     def check(self) -> None:
         """Nobody asks to stop."""
+
+    async def beat(self) -> None:
+        if self.lost:
+            raise ClaimLost(self.run)
 
     def log(self, text: str) -> None:
         self.logged.append(text)
@@ -169,6 +176,67 @@ async def test_only_a_run_that_has_a_state_has_one_to_forget() -> None:
     assert trained.compute.named("drop_state") == [(FIRST,)]
 
 
+async def ended(context: Context, error: Exception) -> list[str]:
+    """States that compute forgot when learning ended with `error`."""
+    with pytest.raises(type(error)) as caught:
+        async with learning(cast(RunContext, context), 3):
+            raise error
+    assert caught.value is error
+    return [state for (state,) in context.compute.named("drop_state")]
+
+
+CANCELLED = RunCancelled(RUN)
+WRONG = InvalidInput("The loss is not finite.")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [CANCELLED, WRONG], ids=["cancelled", "failed"])
+async def test_a_run_that_ends_without_finishing_leaves_no_state_in_compute(
+    error: Exception,
+) -> None:
+    assert await ended(Context(updates=[after(FIRST, 0)]), error) == [FIRST]
+    assert await ended(Context(), error) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "error",
+    [Unavailable("gone"), Blocked(Unavailable("gone").problem), ClaimLost(RUN)],
+    ids=["released", "blocked", "lost"],
+)
+async def test_a_run_that_goes_on_keeps_its_state_in_compute(error: Exception) -> None:
+    assert await ended(Context(updates=[after(FIRST, 0)]), error) == []
+
+
+@pytest.mark.anyio
+async def test_a_claim_that_was_lost_leaves_the_state_to_the_next_one() -> None:
+    """Which may be about to open it (invariant 10)."""
+    context = Context(updates=[after(FIRST, 0)], lost=True)
+    with pytest.raises(ClaimLost):
+        async with learning(cast(RunContext, context), 3):
+            raise WRONG
+    assert context.compute.named("drop_state") == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [CANCELLED, WRONG], ids=["cancelled", "failed"])
+async def test_a_run_leaves_no_copy_of_its_checkpoints_state_either(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unproved(*_: Any) -> None:
+        """Nothing is asked of the optimizer here."""
+
+    async def known(checkpoint: str) -> str:
+        return checkpoint
+
+    monkeypatch.setattr("runtime.learning.session.prove_warm", unproved)
+    plan = training_plan(optimizer_initialization="resume")
+    named = {"initial_checkpoint": CHECKPOINTS[0], "initial_state": STATES[0]}
+    context = Context(spec=spec_of(plan, **named))
+    context.client.checkpoint = known  # type: ignore[attr-defined]
+    assert await ended(context, error) == [f"{RUN}.{CHECKPOINTS[0]}"]
+
+
 @pytest.mark.anyio
 async def test_an_update_that_was_prepared_is_void_before_the_next_batch() -> None:
     left = update_of(VOID, 1, UpdateState.PREPARED, trainer=name("trn", 5))
@@ -267,7 +335,8 @@ async def test_a_cold_optimizer_is_not_asked_twice(monkeypatch: pytest.MonkeyPat
     cold = InvalidInput("came back cold", code=ErrorCode.RESUME_INCOMPATIBLE)
     context = resuming(monkeypatch, cold)
     with pytest.raises(InvalidInput, match="cold"):
-        await session(context).begin()
+        async with learning(cast(RunContext, context), 3):
+            raise AssertionError("it begins with a cold optimizer")
     assert context.logged == []
     assert context.compute.named("drop_state") == [(f"{RUN}.{CHECKPOINTS[0]}",)]
 
