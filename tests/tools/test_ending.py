@@ -19,10 +19,19 @@ COMMAND = [sys.executable, "-m", "tests.tools.harnessed"]
 TERM, HUP = signal.SIGTERM, signal.SIGHUP
 
 
+def _hear() -> None:
+    """The tests themselves may run under `nohup`."""
+    signal.signal(HUP, signal.SIG_DFL)
+
+
 @contextmanager
 def running(*words: str | Path) -> "Generator[subprocess.Popen[bytes]]":
     with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        preexec_fn=_hear,
     ) as process:
         try:
             yield process

@@ -112,7 +112,7 @@ def _budget(scope: str, name: str) -> Callable[[Seen], object]:
 
 def _initialised(seen: Seen) -> str:
     state = seen.one("create_trainer")["init"].state
-    return "resume" if state == seen.reference.id else "fresh"
+    return "resume" if state == f"{seen.run.id}.{seen.reference.id}" else "fresh"
 
 
 def _reference(seen: Seen) -> str | None:
