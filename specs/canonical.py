@@ -67,6 +67,11 @@ def loads(
     return cast(JsonValue, value)
 
 
+def holds(number: float) -> bool:
+    """Whether canonical JSON has the number: finite, and exact for every reader."""
+    return abs(number) <= MAX_SAFE_INTEGER
+
+
 def check(value: object, *, what: str) -> None:
     """Refuse in a value that another parser read, or a command line gave, what `loads` refuses.
 
@@ -175,7 +180,7 @@ def _check(value: Any, where: str, depth: int, lenience: _Lenience) -> None:
             pass
         case int() if lenience.big_integers:
             pass
-        case int() | float() if not abs(value) <= MAX_SAFE_INTEGER:
+        case int() | float() if not holds(value):
             raise ValueError(f"number beyond 2^53 at {where or '/'}")
         case list():
             for index, item in enumerate(cast(list[Any], value)):

@@ -3,6 +3,7 @@
 UUIDv7 (RFC 9562) sorts by creation time, so an index on ids keeps insertion order.
 """
 
+import hashlib
 import re
 import secrets
 import time
@@ -60,6 +61,11 @@ def new_id(prefix: Prefix) -> str:
     value |= 0x7 << 76 | secrets.randbits(12) << 64
     value |= 0b10 << 62 | secrets.randbits(62)
     return f"{prefix}_{value:032x}"
+
+
+def derived_id(prefix: Prefix, source: str) -> str:
+    """The one id of `prefix` that follows from `source`, for whoever must know it unasked."""
+    return f"{prefix}_{hashlib.sha256(source.encode()).hexdigest()[:32]}"
 
 
 def is_id(text: str, prefix: Prefix | None = None) -> bool:

@@ -36,7 +36,7 @@ from runtime.compute.packing import Pack, pack
 from runtime.compute.protocol import AdamParams, Datum, FloatArray, ForwardResult
 from runtime.compute.scoring import pack_logprobs
 from runtime.compute.tensors import split
-from specs.canonical import MAX_SAFE_INTEGER
+from specs.canonical import holds
 from specs.errors import ErrorCode, ErrorObject, InvalidInput
 from specs.model import LoraSpec
 
@@ -155,7 +155,7 @@ class Trainer:
                     gradient = part_gradient if gradient is None else gradient.add_(part_gradient)
                 for index, value in zip(members, values, strict=True):
                     logprobs[index] = value
-        if not _usable(total):
+        if not holds(total):
             raise _not_finite("loss")
         if gradient is not None:
             if not bool(torch.isfinite(gradient).all()):
@@ -194,7 +194,7 @@ class Trainer:
         if gradient is None:
             gradient = torch.zeros_like(self._parameters)
         norm = float(gradient.dot(gradient).sqrt())
-        if not _usable(norm):
+        if not holds(norm):
             raise _not_finite("gradient")
         if 0 < params.grad_clip_norm < norm:
             gradient = gradient * (params.grad_clip_norm / norm)
@@ -270,11 +270,6 @@ def _bad(why: str, pointer: str) -> InvalidInput:
         object=ErrorObject(type="training_call", pointer=pointer),
         next="Correct the arrays; nothing was changed.",
     )
-
-
-def _usable(value: float) -> bool:
-    """Finite, and small enough to be written in canonical JSON."""
-    return abs(value) <= MAX_SAFE_INTEGER
 
 
 def _not_finite(what: str) -> InvalidInput:

@@ -59,7 +59,7 @@ def finite(value: float, name: str) -> float:
     """
     if not math.isfinite(value):
         raise ValueError(f"{name[:80]!r} is not finite")
-    if abs(value) > canonical.MAX_SAFE_INTEGER:
+    if not canonical.holds(value):
         raise ValueError(f"{name[:80]!r} is beyond 2^53")
     return value
 

@@ -25,7 +25,6 @@ from runtime.learning.accumulation import Accumulation
 from runtime.learning.checkpoints import Saved, checkpoint_of
 from runtime.learning.evidence import EvidenceReader
 from runtime.learning.leftovers import recovery_trainer
-from runtime.learning.metrics import recordable
 from runtime.learning.monitor import Monitor, require_sound
 from runtime.learning.policy import (
     Policy,
@@ -49,6 +48,7 @@ from runtime.learning.resolution import (
 )
 from runtime.learning.still import logprob_change, require_still, weights
 from runtime.learning.work import Part, Work, chunks
+from specs.canonical import holds
 from specs.errors import ErrorCode, ErrorObject, PracticumError, Unavailable
 from specs.ids import Prefix, new_id
 from specs.objective import NO_CHECKS
@@ -228,7 +228,7 @@ class Boundary:
         if before is not None:
             measures = {**measures, **await self._still(work, trainer.id, before, sums)}
         norm = stepped.get("grad_norm")
-        if norm is not None and recordable(norm):  # the step counts, whatever its norm was
+        if norm is not None and holds(norm):  # the step counts, whatever its norm was
             measures = {**measures, "grad_norm": float(norm)}
         return await self._acknowledge(pending, policy, trainer, measures, final=work.final)
 
@@ -288,7 +288,7 @@ class Boundary:
     def _checked(self, work: Work, sums: Accumulation) -> dict[str, float]:
         """The measures of the contributions, if a step may follow."""
         measures = {**work.summary().measures, **self._measures, **sums.measures()}
-        self._measured = {name: value for name, value in measures.items() if recordable(value)}
+        self._measured = {name: value for name, value in measures.items() if holds(value)}
         require_sound(measures, self._checks, run=self._ctx.run, batch=work.batch)
         return measures
 

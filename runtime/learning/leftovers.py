@@ -5,13 +5,11 @@ claim's fence, so that any later claim can close what a dead worker left. A clai
 more than end its run is the last one, and sweeps too.
 """
 
-import hashlib
-
 from runtime.execution.context import RunContext
 from runtime.learning.policy import initial_policy
 from runtime.learning.warm import scratch_trainers
 from specs.errors import Unavailable
-from specs.ids import Prefix
+from specs.ids import Prefix, derived_id
 from specs.records import UpdateState
 
 
@@ -46,4 +44,4 @@ def recovery_trainer(update: str, fence: int) -> str:
     Derived and not minted, so that a later claim knows which ones may have been left open; by
     fence, so that a worker that lost its claim cannot reach a later one's trainer.
     """
-    return f"{Prefix.TRAINER}_{hashlib.sha256(f'{update}/{fence}'.encode()).hexdigest()[:32]}"
+    return derived_id(Prefix.TRAINER, f"{update}/{fence}")

@@ -17,7 +17,7 @@ import numpy as np
 from runtime.compute.protocol import FloatArray
 from runtime.learning.advantages import mean, population_std
 from runtime.learning.packing import Mask
-from specs.canonical import MAX_SAFE_INTEGER
+from specs.canonical import holds
 
 DIFFERENCE_BOUNDS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """Upper edges of the histogram of |sampled - trained|."""
@@ -88,11 +88,6 @@ def reward_measures(rewards: Sequence[float]) -> dict[str, float]:
     }
 
 
-def recordable(value: float) -> bool:
-    """Whether a record can hold the number: it is finite, and canonical JSON has it."""
-    return abs(value) <= MAX_SAFE_INTEGER
-
-
 def not_recordable(measures: Mapping[str, float]) -> list[str]:
     """Names of measures that no record can hold; such an update must not be applied."""
-    return [name for name, value in measures.items() if not recordable(value)]
+    return [name for name, value in measures.items() if not holds(value)]

@@ -13,7 +13,6 @@ The trainers are closed again, and the run's own trainer is not touched. Their i
 run and fence, so that a later claim closes what a dead worker left (invariant 12).
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,7 +23,7 @@ from runtime.compute.protocol import AdamParams, Compute, Datum, FloatArray, Los
 from runtime.execution.context import RunContext
 from runtime.learning.policy import Policy, adam_params, learning_plan, trainer_init
 from specs.errors import ErrorCode, ErrorObject, InvalidInput, Unavailable
-from specs.ids import Prefix
+from specs.ids import Prefix, derived_id
 from specs.records import Checkpoint
 
 PROBE = tuple(range(1, 18))
@@ -120,11 +119,8 @@ def _largest(one: FloatArray, other: FloatArray) -> float:
 def scratch_trainers(run: str, fence: int) -> tuple[str, str]:
     """Ids of the warm and the cold scratch trainer of a claim."""
 
-    def name(kind: str) -> str:
-        digest = hashlib.sha256(f"{run}/{kind}/{fence}".encode()).hexdigest()
-        return f"{Prefix.TRAINER}_{digest[:32]}"
-
-    return name("warm"), name("cold")
+    warm, cold = (derived_id(Prefix.TRAINER, f"{run}/{kind}/{fence}") for kind in ("warm", "cold"))
+    return warm, cold
 
 
 async def _close(ctx: RunContext, trainers: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from specs.interaction import CallState
 from specs.model import ModelInfo
 from specs.upstream import Upstream
 from tests.proxy.test_history import BASH, result
-from tests.proxy.world import Dice, echo, ids_text, user, world
+from tests.proxy.world import Dice, World, echo, ids_text, user, world
 
 pytestmark = pytest.mark.anyio
 
@@ -209,6 +209,16 @@ async def test_an_upstream_without_its_key_or_service_says_so(
     assert away.status_code == 529 and "cannot be reached" in away.text
 
 
+@asynccontextmanager
+async def behind(folder: Path, kind: str, reply: tuple[int, Any]) -> AsyncGenerator[World]:
+    """A proxy whose model is an upstream that gives one answer."""
+    async with (
+        serving(reply) as service,
+        world(folder, compute=Foreign(), upstreams=[upstream(service, kind)]) as stack,
+    ):
+        yield stack
+
+
 def odd(kind: str, arguments: str) -> tuple[int, bytes]:
     """An answer with one call, and arguments as the upstream spells them."""
     if kind == "openai":
@@ -226,10 +236,7 @@ async def test_half_a_character_of_an_upstream_is_replaced(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    async with (
-        serving(odd(kind, r'{"command": "\ud83d"}')) as service,
-        world(short_dir, compute=Foreign(), upstreams=[upstream(service, kind)]) as stack,
-    ):
+    async with behind(short_dir, kind, odd(kind, r'{"command": "\ud83d"}')) as stack:
         claims = stack.gateway.claims()
         text, use = (await stack.harness(**claims).say([user("u")], tools=[BASH]))["content"]
         (record,) = stack.interactions(claims["trial"])
@@ -246,10 +253,7 @@ async def test_arguments_of_an_upstream_that_are_none_stay_text(
 ) -> None:
     """They are never executed, and what the harness is sent is JSON."""
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    async with (
-        serving(odd("openai", arguments)) as service,
-        world(short_dir, compute=Foreign(), upstreams=[upstream(service, "openai")]) as stack,
-    ):
+    async with behind(short_dir, "openai", odd("openai", arguments)) as stack:
         message = await stack.harness().say([user("u")], tools=[BASH])
     assert "".join(one["text"] for one in message["content"]).endswith(f"Bash({arguments})")
 
@@ -259,9 +263,6 @@ async def test_an_answer_with_a_number_that_is_none_is_no_answer(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, arguments: str
 ) -> None:
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    async with (
-        serving(odd("anthropic", arguments)) as service,
-        world(short_dir, compute=Foreign(), upstreams=[upstream(service, "anthropic")]) as stack,
-    ):
+    async with behind(short_dir, "anthropic", odd("anthropic", arguments)) as stack:
         response = await stack.harness().post([user("u")], tools=[BASH])
     assert response.status_code == 500 and "sent no JSON" in response.text

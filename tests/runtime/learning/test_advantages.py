@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from runtime.learning.advantages import GroupKind, centre, divisor, population_std
 from runtime.learning.eligibility import MAX_REWARD
-from runtime.learning.metrics import recordable
+from specs.canonical import holds
 
 REWARDS = st.lists(st.floats(-1e30, 1e30), max_size=12)
 
@@ -66,7 +66,7 @@ def test_the_order_of_a_group_does_not_matter(rewards: list[float]) -> None:
 @pytest.mark.parametrize("size", [2, 8, 1000])
 def test_rewards_in_range_have_advantages_that_a_record_holds(size: int) -> None:
     group = centre([MAX_REWARD] + [-MAX_REWARD] * (size - 1))
-    assert all(map(recordable, group.advantages))
+    assert all(map(holds, group.advantages))
 
 
 def test_divisors_by_hand() -> None:
